@@ -1,0 +1,237 @@
+"""What every method shares: check the input, predict, adapt, count; reset, save, resume, let go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from dab import state as states
+from dab.buffers import Buffer
+from dab.checks import check_images, logits_of
+from dab.counters import Step, Totals
+from dab.loan import Loan
+from dab.weights import Weights
+
+__all__ = ["Adapter"]
+
+logger = logging.getLogger("dab")
+
+FORMAT = 1  # of state_dict
+
+Self = TypeVar("Self", bound="Adapter")
+
+
+class Adapter(nn.Module):
+    """A classifier that adapts to its stream: `logits = adapter(images)`.
+
+    A method is a subclass with `adapt`, which learns from a batch, and, if it remembers anything
+    of the stream, `begin`, which makes that memory.
+
+    Args:
+        model: the classifier, adapted in place. Nothing but the `trained` parameters changes;
+            `detach` gives the model back with its train/eval flags and requires_grad as they were.
+        trained: the parameters to train, by name.
+        optimizer: makes the optimiser for them.
+        seed: of the adapter's own random generator; the global one is neither read nor moved.
+    """
+
+    name: ClassVar[str]
+    learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
+
+    def __init__(
+        self,
+        model: nn.Module,
+        trained: Mapping[str, nn.Parameter],
+        optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.weights = Weights(trained, optimizer)
+        self.loan = Loan(model, self.weights.parameters)
+        self.model = model
+        self.seed = seed
+        self.generator = torch.Generator().manual_seed(seed)
+        self.classes: int | None = None
+        self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
+        self.stream: Any = None  # what `begin` made
+        self.last, self.totals = Step(), Totals()
+        self._logged_non_finite = False
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        """Learn from a batch and its predictions; return the logits to answer with.
+
+        Called without gradients, with `self.stream` in place, and only with finite logits.
+        `self.last` is there to be filled in.
+        """
+        raise NotImplementedError
+
+    def begin(self, classes: int) -> Any:
+        """A fresh memory of a stream over this many classes; it becomes `self.stream`.
+
+        A dataclass of tensors, numbers and objects with state_dict and load_state_dict: resetting,
+        saving and resuming follow from it.
+        """
+        return None
+
+    def infer(self, images: Tensor) -> Tensor:
+        """The model's logits for a checked batch, with a gradient where one is enabled."""
+        if self.model.training:
+            self.model.eval()  # someone has called model.train() meanwhile
+        return logits_of(self.model(images), len(images), self.classes)
+
+    def learn(self, loss: Tensor) -> bool:
+        """One optimiser step. False, with the weights untouched, if a number is not finite."""
+        updated = self.weights.step(loss)
+        self.last.loss = loss.item()
+        self.last.updated |= updated
+        if not updated:
+            self._skip("the loss or its gradient")
+        return updated
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits of a batch of any size, and whatever the method learns from it."""
+        batch = self._checked(images)
+        with torch.set_grad_enabled(self.learns_from_prediction):
+            logits = self.infer(batch)
+        before = self.classes, self.images_like, self.stream, self.last
+        self.last = Step(samples=len(batch))
+        if self.classes is None:
+            self.classes = logits.shape[1]
+            self.images_like = batch.new_empty((0, *batch.shape[1:]))
+            self.stream = self.begin(self.classes)
+        try:
+            if torch.isfinite(logits).all():
+                logits = self.adapt(batch, logits)
+            else:
+                self._skip("the model's output")
+        except BaseException:
+            self.classes, self.images_like, self.stream, self.last = before
+            raise
+        self.totals.add(self.last)
+        return logits.detach().to(images.device)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """The logits of a batch, changing nothing at all."""
+        return self.infer(self._checked(images)).to(images.device)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Back to the source: weights, optimiser, memory of the stream, counters and seed."""
+        self.weights.restore()
+        self.generator.manual_seed(self.seed)
+        self.classes = self.images_like = self.stream = None
+        self.last, self.totals = Step(), Totals()
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Changes nothing: adaptation runs the model in eval mode."""
+        return self
+
+    def detach(self) -> nn.Module:
+        """Give the model back, adapted as it is, with all its flags as they were before."""
+        self.loan.end()
+        return self.model
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
+    @torch.inference_mode(False)
+    def state_dict(self, *, buffer: bool = True) -> dict[str, Any]:  # type: ignore[override]
+        """Everything needed to go on elsewhere, copied, as plain data for torch.save.
+
+        Holds the trained parameters, not the whole model. Without `buffer`, stored images are left
+        out, and adaptation goes on from an empty buffer.
+        """
+        stream = None if self.stream is None else states.snapshot(self.stream)
+        if stream is not None and not buffer:
+            for name in stream:
+                if isinstance(getattr(self.stream, name), Buffer):
+                    stream[name] = None
+        return {
+            "format": FORMAT,
+            "method": self.name,
+            "classes": self.classes,
+            "images_like": self.images_like,
+            "weights": self.weights.state_dict(),
+            "stream": stream,
+            "generator": self.generator.get_state(),
+            "totals": asdict(self.totals),
+        }
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """Go on from a state; a ValueError, before anything changes, if it is not of this kind."""
+        try:
+            if (state["format"], state["method"]) != (FORMAT, self.name):
+                raise ValueError(
+                    f"this is a state of method {state['method']!r} in format {state['format']}, "
+                    f"not of {self.name!r} in format {FORMAT}"
+                )
+            stream = None
+            if state["classes"] is not None:
+                self._check_fit(state["classes"], state["images_like"])
+                stream = self.begin(state["classes"])
+                if stream is not None:
+                    states.restore(stream, state["stream"])
+            generator = torch.Generator()
+            generator.set_state(state["generator"].cpu())
+            totals = Totals(**state["totals"])
+            self.weights.load_state_dict(state["weights"])  # the last that can fail
+        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+            raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
+        self.classes, self.images_like = state["classes"], state["images_like"]
+        self.stream, self.generator, self.totals = stream, generator, totals
+        self.last = Step()
+
+    def _checked(self, images: Tensor) -> Tensor:
+        """The batch as a method may store and train on it.
+
+        That is finite, like the rest of the stream, on the model's device, contiguous, and no
+        inference tensor, which autograd would refuse.
+        """
+        if self.loan.ended:
+            raise RuntimeError("the model was given back by detach(): wrap it again to adapt it")
+        check_images(images, self.images_like)
+        batch = images.to(self._device(images)).contiguous()
+        return batch.clone() if batch.is_inference() else batch
+
+    def _check_fit(self, classes: int, images_like: Tensor) -> None:
+        """Refuse a state of another image shape or class count, by asking the model itself."""
+        blank = images_like.new_zeros((1, *images_like.shape[1:]), device=self._device(images_like))
+        try:
+            check_images(blank, self.images_like)
+            found = self.infer(blank).shape[1]
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"the state is of {images_like.dtype} images {tuple(images_like.shape[1:])} in "
+                f"{classes} classes, which does not fit: {error}"
+            ) from error
+        if found != classes:
+            raise ValueError(f"the state is of {classes} classes, the model puts out {found}")
+
+    def _device(self, images: Tensor) -> torch.device:
+        return next((p.device for p in self.model.parameters()), images.device)
+
+    def _skip(self, what: str) -> None:
+        self.last.skipped = True
+        if not self._logged_non_finite:
+            self._logged_non_finite = True
+            logger.warning(
+                "%s: %s is not finite, so nothing is learned from this batch. Such calls are "
+                "counted in totals.skipped and not logged again.",
+                self.name,
+                what,
+            )

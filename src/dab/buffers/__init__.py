@@ -1,0 +1,17 @@
+"""Buffers: one policy (who comes in, who goes) over one storage (where the pixels are)."""
+
+from dab.buffers.balanced import BalancedPolicy
+from dab.buffers.buffer import Buffer, Placement, Policy
+from dab.buffers.storage import ImageStorage, StorageKind
+from dab.buffers.trigger import Trigger, TriggerKind
+
+__all__ = [
+    "BalancedPolicy",
+    "Buffer",
+    "ImageStorage",
+    "Placement",
+    "Policy",
+    "StorageKind",
+    "Trigger",
+    "TriggerKind",
+]

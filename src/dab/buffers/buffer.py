@@ -1,0 +1,91 @@
+"""A buffer is one policy (who comes in, who goes) over one storage (where the pixels are)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from dab.buffers.storage import ImageStorage
+
+__all__ = ["Buffer", "Placement", "Policy"]
+
+
+class Placement(NamedTuple):
+    """Where a sample goes, and the class of the one that leaves for it (None: a free slot)."""
+
+    slot: int
+    evicted: int | None
+
+
+class Policy(Protocol):
+    """Decides, sample by sample, who comes in and who goes. Slots are filled from 0 upwards."""
+
+    def __len__(self) -> int:
+        """How many slots are occupied."""
+
+    def place(self, *facts: Any) -> Placement | None:
+        """Decide about one sample from its facts (label, ...); None turns it away."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Buffer:
+    """Images in a storage, admitted and evicted by a policy.
+
+    >>> from dab.buffers import BalancedPolicy
+    >>> buffer = Buffer(BalancedPolicy(capacity=2, classes=10), ImageStorage(capacity=2))
+    >>> buffer.insert(torch.rand(3, 1, 4, 4), [4, 4, 9])
+    [Placement(slot=0, evicted=None), Placement(slot=1, evicted=None), Placement(slot=0, evicted=4)]
+    >>> len(buffer), buffer.read(torch.tensor([0, 1])).shape
+    (2, torch.Size([2, 1, 4, 4]))
+    """
+
+    def __init__(self, policy: Policy, storage: ImageStorage) -> None:
+        self.policy = policy
+        self.storage = storage
+
+    def __len__(self) -> int:
+        return len(self.policy)
+
+    def insert(self, images: Tensor, *facts: Iterable[Any]) -> list[Placement | None]:
+        """Offer images in stream order, with one sequence for each fact that the policy asks for.
+
+        Raises ValueError, with nothing changed, for images that the storage cannot hold.
+        """
+        if len(images) == 0:
+            return []
+        encoded = self.storage.encode(images)
+        placements = [self.policy.place(*sample) for sample in zip(*facts, strict=True)]
+        # A newcomer may itself make room for a later one of the same batch: the last one stays.
+        row_of_slot = {
+            placement.slot: row for row, placement in enumerate(placements) if placement is not None
+        }
+        if row_of_slot:
+            rows = torch.tensor(list(row_of_slot.values()), device=encoded.device)
+            self.storage.write(list(row_of_slot), encoded[rows])
+        return placements
+
+    def read(self, slots: Tensor, device: torch.device | None = None) -> Tensor:
+        """The images in these slots."""
+        return self.storage.read(slots, device)
+
+    def sample(
+        self, count: int, generator: torch.Generator, device: torch.device | None = None
+    ) -> Tensor:
+        """`count` images drawn uniformly without replacement; all of them, if there are fewer."""
+        return self.read(torch.randperm(len(self), generator=generator)[:count], device)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"policy": self.policy.state_dict(), "storage": self.storage.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.policy.load_state_dict(state["policy"])
+        self.storage.load_state_dict(state["storage"])
+        images = state["storage"]["images"]
+        if len(self.policy) != (0 if images is None else len(images)):
+            raise ValueError("the state's buffer does not hold as many images as labels")

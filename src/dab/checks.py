@@ -1,0 +1,55 @@
+"""Errors that name what is wrong with an input or an output, raised before anything changes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_images", "logits_of"]
+
+
+def check_images(images: Any, like: Tensor | None) -> None:
+    """Refuse what is no batch of finite images, or is unlike the stream so far (an empty batch).
+
+    >>> check_images(torch.zeros(3, 8, 8), None)
+    Traceback (most recent call last):
+    ValueError: images must be (n, channels, height, width), got (3, 8, 8)
+    """
+    if not isinstance(images, Tensor):
+        raise TypeError(f"images must be a tensor, got {type(images).__name__}")
+    if images.ndim != 4:
+        raise ValueError(f"images must be (n, channels, height, width), got {tuple(images.shape)}")
+    if images.numel() == 0:
+        raise ValueError(f"the batch is empty: its shape is {tuple(images.shape)}")
+    if not images.is_floating_point():
+        raise ValueError(
+            f"images must be floats, got {images.dtype}: use images.float() / 255 for 8-bit ones"
+        )
+    if like is not None and (images.shape[1:] != like.shape[1:] or images.dtype != like.dtype):
+        raise ValueError(
+            f"images are {images.dtype} of shape {tuple(images.shape[1:])}, the stream so far is "
+            f"{like.dtype} of {tuple(like.shape[1:])}: call reset() before a new stream"
+        )
+    # The extremes carry every NaN and infinity, in one pass and without a mask of all pixels.
+    if not all(math.isfinite(extreme) for extreme in torch.aminmax(images)):
+        bad = (~torch.isfinite(images).flatten(1).all(dim=1)).nonzero().flatten().tolist()
+        raise ValueError(f"samples {bad} of the batch have NaN or infinite pixels")
+
+
+def logits_of(output: Any, samples: int, classes: int | None) -> Tensor:
+    """The logits in a model's output: the output itself, or its `logits` (Hugging Face)."""
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != samples:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
+        raise ValueError(f"the model must put out ({samples}, classes) logits, got {got}")
+    if logits.shape[1] < 2:
+        raise ValueError("the model puts out a single class: there is nothing to adapt to")
+    if classes is not None and logits.shape[1] != classes:
+        raise ValueError(
+            f"the model puts out {logits.shape[1]} classes, the stream so far has {classes}: "
+            "call reset() before a new stream"
+        )
+    return logits

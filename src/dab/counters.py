@@ -1,0 +1,40 @@
+"""What adaptation did, in plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Step", "Totals"]
+
+
+@dataclass
+class Step:
+    """What one call did."""
+
+    samples: int = 0
+    admitted: int = 0  # into the buffer
+    replaced: int = 0  # of those, how many took another sample's place
+    fill: int = 0  # samples in the buffer after the call
+    updated: bool = False
+    skipped: bool = False  # nothing was learned, because a number was not finite
+    loss: float | None = None  # of the update
+
+
+@dataclass
+class Totals:
+    """What all calls since the last reset did together."""
+
+    calls: int = 0
+    samples: int = 0
+    admitted: int = 0
+    replaced: int = 0
+    updates: int = 0
+    skipped: int = 0
+
+    def add(self, step: Step) -> None:
+        self.calls += 1
+        self.samples += step.samples
+        self.admitted += step.admitted
+        self.replaced += step.replaced
+        self.updates += step.updated
+        self.skipped += step.skipped

@@ -1,0 +1,77 @@
+"""The quantities that weight, filter and drive adaptation, as plain functions of logits."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["certainty", "diversity", "entropy", "follow", "min_max", "probabilities", "uniform"]
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    """Half-precision logits are widened: an entropy near zero has no digits left in float16."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Softmax over the classes, in float32 or wider, without a gradient."""
+    return _at_least_float32(logits.detach()).softmax(dim=1)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy H(y) of each row's softmax, in nats.
+
+    >>> entropy(torch.zeros(2, 10))
+    tensor([2.3026, 2.3026])
+    """
+    log_probabilities = _at_least_float32(logits).log_softmax(dim=1)
+    return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def uniform(classes: int) -> Tensor:
+    """A tendency that has seen nothing: every class as likely as any other."""
+    return torch.full((classes,), 1 / classes, dtype=torch.float64)
+
+
+def follow(tendency: Tensor, probabilities: Tensor, keep: float = 0.9) -> Tensor:
+    """The tendency after a batch: keep * tendency + (1 - keep) * mean prediction."""
+    return keep * tendency.to(probabilities) + (1 - keep) * probabilities.mean(dim=0)
+
+
+def diversity(probabilities: Tensor, tendency: Tensor) -> Tensor:
+    """How unlike the tendency each prediction is: 1 - cos(y_i, tendency), in [0, 1].
+
+    >>> diversity(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1.0, 0.0])).tolist()
+    [0.0, 1.0]
+    """
+    return 1 - F.cosine_similarity(probabilities, tendency.to(probabilities)[None], dim=1)
+
+
+def certainty(entropies: Tensor, classes: int, ceiling: float = 10.0) -> Tensor:
+    """How sure each prediction is: log C / H(y_i), clamped to [1, ceiling].
+
+    The entropy is clamped before the division: a saturated prediction has H = -0.0, and
+    log C / -0.0 = -inf would end up at the floor instead of the ceiling.
+
+    >>> certainty(torch.tensor([-0.0, math.log(10)]), classes=10).tolist()
+    [10.0, 1.0]
+    """
+    most = math.log(classes)
+    return (most / entropies.clamp_min(most / ceiling)).clamp(1, ceiling)
+
+
+def min_max(values: Tensor) -> Tensor:
+    """Scaled to [0, 1] over the batch; all zeros when every value is the same.
+
+    >>> min_max(torch.tensor([2.0, 3.0, 4.0])).tolist()
+    [0.0, 0.5, 1.0]
+    >>> min_max(torch.tensor([7.0])).tolist()
+    [0.0]
+    """
+    lowest, highest = torch.aminmax(values)
+    if lowest == highest:
+        return torch.zeros_like(values)
+    return (values - lowest) / (highest - lowest)

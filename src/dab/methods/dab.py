@@ -1,0 +1,173 @@
+"""DAB: a diversity-aware buffer for temporally correlated streams (Döbler et al., 2024)."""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.buffers import BalancedPolicy, Buffer, ImageStorage, StorageKind, Trigger, TriggerKind
+from dab.functional import certainty, diversity, entropy, follow, min_max, probabilities, uniform
+from dab.layers import batch_norms, norm_parameters
+from dab.registry import register
+from dab.running import RunningMean
+
+__all__ = ["DAB"]
+
+Admission = Literal["batch", "running"]
+Filling = Literal["wait", "adapt"]
+
+
+@dataclass
+class Stream:
+    """What DAB remembers of its stream."""
+
+    tendency: Tensor  # e: what the stream has shown lately
+    batch_tendency: Tensor  # b: what has been trained on lately
+    mean_diversity: RunningMean  # only moves with admission="running"
+    buffer: Buffer
+    trigger: Trigger
+
+
+@register("dab")
+class DAB(Adapter):
+    """Adapts the normalisation layers on balanced, diverse batches out of a small buffer.
+
+    Args:
+        model: any image classifier that puts out (n, C) logits.
+        capacity: M, the number of images in the buffer. Nothing adapts before it is full.
+        batch_size: N, the number of images trained on in an update, whatever the size of a call.
+        lr, momentum: of Nesterov's SGD.
+        ensemble: share of the adapted weights that is kept against the source after an update.
+        admission: a sample comes in if it is more diverse than the mean of its "batch" (the
+            paper), or than the "running" mean over the stream. In a call with a single sample
+            the batch mean is the sample itself, so that nothing ever comes in: use "running",
+            the default for batch_size=1 and a departure from the paper.
+        trigger: whose classes count towards an update; see `dab.buffers.Trigger`.
+        filling: "wait" with updates until the buffer is full (the literal reading), or "adapt"
+            from the start: then a sample in an empty slot counts as one that replaced its like.
+        storage, device: how and where the buffer keeps images; see `dab.buffers.ImageStorage`.
+        seed: of the draws from the buffer.
+
+    >>> images = torch.rand(500, 3, 8, 8)
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.Linear(64, 10))
+    >>> adapter = DAB(model, capacity=16, batch_size=8)
+    >>> for batch in images.split(50):
+    ...     logits = adapter(batch)
+    >>> logits.shape, adapter.last.fill, adapter.totals.updates > 0
+    (torch.Size([50, 10]), 16, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        capacity: int = 1024,
+        *,
+        batch_size: int = 64,
+        lr: float = 2.5e-4,
+        momentum: float = 0.9,
+        ensemble: float = 0.99,
+        admission: Admission | None = None,
+        trigger: TriggerKind = "outgoing",
+        filling: Filling = "wait",
+        storage: StorageKind = "auto",
+        device: torch.device | str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not 0 <= ensemble <= 1:
+            raise ValueError(f"ensemble must lie in [0, 1], got {ensemble}")
+        if admission is None:
+            admission = "running" if batch_size == 1 else "batch"
+        if admission not in get_args(Admission):
+            raise ValueError(f"admission must be one of {get_args(Admission)}, got {admission!r}")
+        if filling not in get_args(Filling):
+            raise ValueError(f"filling must be one of {get_args(Filling)}, got {filling!r}")
+        self.capacity, self.batch_size, self.ensemble = capacity, batch_size, ensemble
+        self.admission, self.filling = admission, filling
+        self._make_storage = partial(ImageStorage, capacity, storage, device)
+        self._make_trigger = partial(Trigger, trigger, batch_size)
+        self.begin(classes=2)  # a wrong option fails here, not in the first call
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        super().__init__(model, norm_parameters(model), sgd, seed)
+        if found := batch_norms(model):
+            warnings.warn(
+                f"the model has {len(found)} BatchNorm layers (first: {next(iter(found))!r}): "
+                "on a temporally correlated stream the statistics of a batch are those of a few "
+                "classes, so the source statistics are kept and only scale and shift adapt",
+                stacklevel=2,
+            )
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(
+            tendency=uniform(classes),
+            batch_tendency=uniform(classes),
+            mean_diversity=RunningMean(),
+            buffer=Buffer(BalancedPolicy(self.capacity, classes), self._make_storage()),
+            trigger=self._make_trigger(classes),
+        )
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        """Algorithm 1: fill the buffer with what is diverse, update when enough was replaced."""
+        stream: Stream = self.stream
+        y = probabilities(logits)
+        # Diversity against what the stream has shown lately: w_i = 1 - cos(y_i, e).
+        w = diversity(y, stream.tendency)
+        mean_diversity = copy(stream.mean_diversity)
+        if self.admission == "batch":
+            self._warn_of_single_samples(len(images))
+            admitted = (w > w.mean()).nonzero().flatten()
+        else:
+            means = mean_diversity.follow(w.tolist())
+            admitted = (w > torch.tensor(means).to(w)).nonzero().flatten()
+        labels = y.argmax(dim=1)[admitted].tolist()
+        placements = stream.buffer.insert(images[admitted], labels)
+        # Only now, and over all samples of the batch: e <- 0.9 e + 0.1 mean_i(y_i).
+        stream.tendency = follow(stream.tendency, y)
+        stream.mean_diversity = mean_diversity
+
+        for label, placement in zip(labels, placements, strict=True):
+            assert placement is not None  # the newcomer always gets in
+            if placement.evicted is not None:
+                self.last.replaced += 1
+                stream.trigger.count(incoming=label, outgoing=placement.evicted)
+            elif self.filling == "adapt":
+                stream.trigger.count(incoming=label, outgoing=label)
+        self.last.admitted, self.last.fill = len(labels), len(stream.buffer)
+        if stream.trigger.due:
+            stream.trigger.clear()
+            self._update(stream)
+        return logits
+
+    def _update(self, stream: Stream) -> None:
+        images = stream.buffer.sample(self.batch_size, self.generator, self.weights.device)
+        with torch.enable_grad():
+            logits = self.infer(images)
+            entropies = entropy(logits)
+            y = probabilities(logits)
+            # Diversity against what was trained on lately, scaled to [0, 1] over the batch ...
+            w_div = min_max(diversity(y, stream.batch_tendency))
+            # ... and certainty, log C / H(y_i) in [1, 10]; both detached, for w_cert * H with a
+            # gradient is the constant log C.
+            w_cert = certainty(entropies.detach(), y.shape[1])
+            w = w_cert * w_div.exp()
+            # L = 1/n sum_i w_i H(y_i)
+            loss = (w * entropies).mean()
+        if self.learn(loss):
+            stream.batch_tendency = follow(stream.batch_tendency, y)  # b, as e
+            self.weights.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+
+    def _warn_of_single_samples(self, samples: int) -> None:
+        if samples == self.totals.calls == self.totals.samples == 1:
+            warnings.warn(
+                "calls with one sample each: no sample is more diverse than the mean of itself, so "
+                'nothing will ever be learned; use admission="running"',
+                stacklevel=2,
+            )

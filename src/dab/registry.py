@@ -1,0 +1,62 @@
+"""Methods by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import nn
+
+from dab.adapter import Adapter
+
+__all__ = ["create", "method", "methods", "register"]
+
+_METHODS: dict[str, type[Adapter]] = {}
+
+Method = TypeVar("Method", bound=type[Adapter])
+
+
+def register(name: str) -> Callable[[Method], Method]:
+    """Class decorator that makes a method known to `create` and `methods` under a name."""
+
+    def decorate(cls: Method) -> Method:
+        known = _METHODS.setdefault(name, cls)
+        if known is not cls and known.__qualname__ != cls.__qualname__:
+            raise ValueError(f"the name {name!r} is taken by {known.__qualname__}")
+        _METHODS[name] = cls
+        cls.name = name
+        return cls
+
+    return decorate
+
+
+def methods() -> list[str]:
+    """The names of all registered methods, sorted."""
+    return sorted(_METHODS)
+
+
+def method(name: str) -> type[Adapter]:
+    """The class registered under a name."""
+    if name not in _METHODS:
+        raise ValueError(f"unknown method {name!r}; there are: {', '.join(methods())}")
+    return _METHODS[name]
+
+
+def create(name: str, model: nn.Module, **options: Any) -> Adapter:
+    """Wrap a model with the method of this name.
+
+    >>> import dab
+    >>> model = nn.Sequential(nn.Flatten(), nn.LayerNorm(48), nn.Linear(48, 10))
+    >>> type(dab.create("dab", model, capacity=64)).__name__
+    'DAB'
+    >>> dab.create("dab", model, capactiy=64)
+    Traceback (most recent call last):
+    TypeError: dab has no option 'capactiy'; it has: capacity, batch_size, ...
+    """
+    cls = method(name)
+    known = [parameter for parameter in inspect.signature(cls).parameters if parameter != "model"]
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
+    return cls(model, **options)

@@ -1,0 +1,35 @@
+"""Means over a stream, sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+__all__ = ["RunningMean"]
+
+
+class RunningMean:
+    """Mean of a sequence in which older values count less, by `decay` a value.
+
+    >>> mean = RunningMean(decay=0.5)
+    >>> mean.follow([3.0, 6.0])  # 3, then (0.5 * 3 + 6) / (0.5 + 1)
+    [3.0, 5.0]
+    """
+
+    def __init__(self, decay: float = 0.99) -> None:
+        self.decay = decay
+        self._sum = self._weight = 0.0
+
+    def follow(self, values: Iterable[float]) -> list[float]:
+        """Take in values one by one; the mean after each of them."""
+        means = []
+        for value in values:
+            self._sum = self.decay * self._sum + value
+            self._weight = self.decay * self._weight + 1
+            means.append(self._sum / self._weight)
+        return means
+
+    def state_dict(self) -> dict[str, float]:
+        return {"sum": self._sum, "weight": self._weight}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self._sum, self._weight = state["sum"], state["weight"]

@@ -1,0 +1,40 @@
+"""Saving and restoring what a method remembers of its stream, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["restore", "snapshot"]
+
+
+def snapshot(memory: Any) -> dict[str, Any]:
+    """A copy of a dataclass of tensors, numbers and objects with a state_dict, as plain data."""
+    return {field.name: _copied(getattr(memory, field.name)) for field in fields(memory)}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def restore(memory: Any, saved: Mapping[str, Any]) -> None:
+    """Fill a fresh dataclass from a snapshot; a ValueError names the field that does not fit."""
+    names = {field.name for field in fields(memory)}
+    if saved.keys() != names:
+        raise ValueError(f"the state should have {sorted(names)}, but has {sorted(saved)}")
+    for name, value in saved.items():
+        fresh = getattr(memory, name)
+        if hasattr(fresh, "load_state_dict"):
+            if value is not None:  # a buffer that was left out stays empty
+                fresh.load_state_dict(value)
+            continue
+        if isinstance(fresh, Tensor) and (
+            not isinstance(value, Tensor) or value.shape != fresh.shape
+        ):
+            raise ValueError(f"the state's {name} is not a tensor of shape {tuple(fresh.shape)}")
+        setattr(memory, name, _copied(value))
