@@ -186,15 +186,14 @@ class Adapter(nn.Module):
                 stream = self.begin(state["classes"])
                 if stream is not None:
                     states.restore(stream, state["stream"])
-            generator = torch.Generator()
-            generator.set_state(state["generator"].cpu())
+            torch.Generator().set_state(state["generator"].cpu())
             totals = Totals(**state["totals"])
             self.weights.load_state_dict(state["weights"])  # the last that can fail
         except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
         self.classes, self.images_like = state["classes"], state["images_like"]
-        self.stream, self.generator, self.totals = stream, generator, totals
-        self.last = Step()
+        self.stream, self.last, self.totals = stream, Step(), totals
+        self.generator.set_state(state["generator"].cpu())
 
     def _checked(self, images: Tensor) -> Tensor:
         """The batch as a method may store and train on it.
