@@ -79,6 +79,9 @@ def net(kind: str, classes: int = CLASSES) -> nn.Module:
                 nn.init.normal_(parameter, 0.5, 0.1)  # affine parameters that have been trained
         # Untrained heads are undecided; these have opinions, and not all the same.
         nn.init.normal_(head.weight, std=4.0)
+        if kind == "batchnorm":
+            for _ in range(30):  # source statistics
+                model(torch.rand(64, 3, SIZE, SIZE) * torch.rand(64, 3, 1, 1))
         return model.train()
 
 

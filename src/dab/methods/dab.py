@@ -126,7 +126,7 @@ class DAB(Adapter):
             admitted = (w > w.mean()).nonzero().flatten()
         else:
             means = mean_diversity.follow(w.tolist())
-            admitted = (w > torch.tensor(means).to(w)).nonzero().flatten()
+            admitted = (w > torch.tensor(means, dtype=w.dtype, device=w.device)).nonzero().flatten()
         labels = y.argmax(dim=1)[admitted].tolist()
         placements = stream.buffer.insert(images[admitted], labels)
         # Only now, and over all samples of the batch: e <- 0.9 e + 0.1 mean_i(y_i).
