@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dab.buffers import Buffer, CSTUPolicy, ImageStorage, Placement
+from tests.same import same
 
 Sample = tuple[int, float]  # pseudo-label and uncertainty
 
@@ -130,6 +129,22 @@ def test_of_equals_in_its_own_class_the_last_inserted_goes() -> None:
     assert policy.place(1, 0.0) == Placement(2, 1)
 
 
+def test_equals_keep_their_order_when_one_of_them_goes() -> None:
+    policy = CSTUPolicy(capacity=8, classes=2)
+    for uncertainty in (0.0, 0.0, 0.0, 0.2):
+        policy.place(0, uncertainty)
+    for _ in range(37 * 8):
+        policy.place(0, math.log(2))
+    # The uncertain one goes first, then the certain ones from the last to the first.
+    assert [policy.place(0, 0.0) for _ in range(4)] == [Placement(slot, 0) for slot in (3, 2, 1, 0)]
+
+
+def test_equals_keep_their_order_in_a_state() -> None:
+    policy = CSTUPolicy(capacity=6, classes=2)
+    policy.load_state_dict(aged(M=6, C=2, labels=[1, 1, 1, 0, 0, 0]).state_dict())
+    assert policy.place(1, 0.0) == Placement(2, 1)
+
+
 def test_of_equals_in_all_largest_classes_the_last_of_the_last_class_goes() -> None:
     policy = aged(M=4, C=3, labels=[1, 1, 0, 0])
     assert policy.place(2, 0.0) == Placement(1, 1)
@@ -167,14 +182,6 @@ def test_images_lie_in_the_slots_that_the_policy_names() -> None:
     assert read.tolist() == [kept[slot] for slot in range(M)]
 
 
-def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    loaded: dict[str, Any] = torch.load(file, weights_only=True)
-    return loaded
-
-
 @settings(max_examples=60, deadline=None)
 @given(streams(), st.floats(0, 1))
 def test_goes_on_from_a_state_as_if_never_interrupted(
@@ -187,11 +194,11 @@ def test_goes_on_from_a_state_as_if_never_interrupted(
         policy.place(*sample)
     for sample in samples[cut:]:
         resumed.place(*sample)  # a past that loading has to forget
-    resumed.load_state_dict(saved_and_loaded(policy.state_dict()))
-    assert (resumed.labels, resumed.ages) == (policy.labels, policy.ages)
-    for sample in samples[cut:]:
-        assert resumed.place(*sample) == policy.place(*sample)
-    assert (resumed.labels, resumed.ages) == (policy.labels, policy.ages)
+    state = policy.state_dict()
+    placements = [policy.place(*sample) for sample in samples[cut:]]
+    resumed.load_state_dict(state)
+    assert [resumed.place(*sample) for sample in samples[cut:]] == placements
+    assert same(resumed.state_dict(), policy.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -223,8 +230,7 @@ def test_refuses_a_state_that_cannot_be_and_keeps_its_own(
     bad = {**before, **{name: torch.tensor(values) for name, values in change.items()}}
     with pytest.raises(ValueError, match=complaint):
         policy.load_state_dict(bad)
-    after = policy.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert same(policy.state_dict(), before)
 
 
 @pytest.mark.parametrize(("M", "C"), [(0, 10), (64, 1)])

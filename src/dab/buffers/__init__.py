@@ -2,13 +2,17 @@
 
 from dab.buffers.balanced import BalancedPolicy
 from dab.buffers.buffer import Buffer, Placement, Policy
+from dab.buffers.cstu import CSTUPolicy
+from dab.buffers.pbrs import PBRSPolicy
 from dab.buffers.storage import ImageStorage, StorageKind
 from dab.buffers.trigger import Trigger, TriggerKind
 
 __all__ = [
     "BalancedPolicy",
     "Buffer",
+    "CSTUPolicy",
     "ImageStorage",
+    "PBRSPolicy",
     "Placement",
     "Policy",
     "StorageKind",

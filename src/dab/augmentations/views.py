@@ -1,0 +1,205 @@
+"""The augmentations that methods learn from, batched, on the images' device, without gradients.
+
+All numbers come from the generator that is passed in, a CPU one; the global one is neither read nor
+moved. Images are floats in [0, 1] of any size; values outside are clipped where colours change.
+Half precision is computed in float32. The view has the images' shape and dtype, the images stay as
+they are. Images that are not RGB skip what needs colours: saturation, hue and greying.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dab.augmentations.colour import brightness, contrast, gamma, grey, hue, saturation
+from dab.augmentations.geometry import blur, extend, rotation, warp
+from dab.checks import check_images
+
+__all__ = ["augment", "strong", "weak"]
+
+# A change of colour, and the bounds of its uniformly drawn number.
+Jitter = tuple[Callable[[Tensor, Tensor], Tensor], float, float]
+
+_AUGMENT_JITTER: list[Jitter] = [
+    (brightness, 0.6, 1.4),
+    (contrast, 0.7, 1.3),
+    (saturation, 0.5, 1.5),
+    (hue, -0.06, 0.06),
+    (gamma, 0.7, 1.3),
+]
+_STRONG_JITTER: list[Jitter] = [
+    (brightness, 0.6, 1.4),
+    (contrast, 0.6, 1.4),
+    (saturation, 0.6, 1.4),
+    (hue, -0.1, 0.1),
+]
+_NEED_RGB = (saturation, hue)
+_CROP_RATIOS = (3 / 4, 4 / 3)
+
+
+@torch.no_grad()
+def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+    """The augmentation of CoTTA, RoTTA and ROID: one draw for the whole batch, but for the noise.
+
+    In this order: colours (brightness, contrast, saturation, hue and gamma in random order);
+    rotation by up to 15 degrees, scale of 0.9 to 1.1 and a shift of up to an eighth of each side;
+    a blur of 5 x 5 pixels with a sigma of up to half a pixel; a flip in half of the calls;
+    Gaussian noise of 0.005.
+
+    The original pads by half of the image, shifts by a sixteenth of the padded side, and crops
+    after the blur; that padding is wide enough for square images of about 20 pixels or more.
+    Here edges continue without end: the same picture, at a quarter of the pixels, for any size.
+
+    >>> view = augment(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0))
+    >>> view.shape
+    torch.Size([4, 3, 32, 32])
+    """
+    view = _prepared(images).clamp(0, 1)
+    colours = _applicable(_AUGMENT_JITTER, view)
+    for index in torch.randperm(len(colours), generator=generator).tolist():
+        colour, low, high = colours[index]
+        view = colour(view, _uniform(low, high, 1, generator))
+    height, width = view.shape[2:]
+    shift = torch.stack([_uniform(-s / 8, s / 8, 1, generator) for s in (width, height)], dim=1)
+    angle = _uniform(-math.radians(15), math.radians(15), 1, generator)
+    matrix = rotation(angle, _uniform(0.9, 1.1, 1, generator), shift)
+    view = blur(warp(view, matrix, margin=2), _uniform(0.001, 0.5, 1, generator), size=5)
+    if _chance(0.5, 1, generator):
+        view = view.flip(-1)
+    return view.add_(_noise_like(view, generator), alpha=0.005).clamp_(0, 1).to(images.dtype)
+
+
+@torch.no_grad()
+def weak(images: Tensor, generator: torch.Generator) -> Tensor:
+    """AdaContrast's weak view: every image shifted by whole pixels, and half of them flipped.
+
+    The shift is a crop out of the image padded by an eighth of each side. Padding repeats the edge,
+    as in `augment`: black bars would be a shift of their own.
+
+    >>> images = torch.rand(4, 3, 32, 32)
+    >>> weak(images, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    source = _prepared(images)
+    count, _, height, width = source.shape
+    rows, columns = height // 8, width // 8
+    tops = torch.randint(2 * rows + 1, (count,), generator=generator).tolist()
+    lefts = torch.randint(2 * columns + 1, (count,), generator=generator).tolist()
+    view = torch.stack(
+        [
+            padded[:, top : top + height, left : left + width]
+            for padded, top, left in zip(extend(source, rows, columns), tops, lefts, strict=True)
+        ]
+    )
+    _change(view, _chance(0.5, count, generator), _flipped)
+    return view.to(images.dtype)
+
+
+@torch.no_grad()
+def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True) -> Tensor:
+    """AdaContrast's strong view, drawn for every image on its own.
+
+    In this order: a crop of 20 % to 100 % of the area in a ratio of 3/4 to 4/3, resized to the full
+    size; with p = 0.8 brightness, contrast and saturation by up to 40 % and hue by up to a tenth of
+    a turn, in random order; grey with p = 0.2; with p = 0.5 a blur with sigma 0.1 to 2 and an odd
+    kernel of about a tenth of the shorter side, at least 3; flipped with p = 0.5.
+
+    Args:
+        images: (n, channels, height, width) in [0, 1].
+        generator: of all draws.
+        resized_crop: whether to crop; AdaContrast does not on ImageNet-C.
+
+    >>> strong(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    view = _prepared(images).clamp(0, 1)
+    count, channels, height, width = view.shape
+    if resized_crop:
+        view = warp(view, _crop_boxes(count, height, width, generator))
+    _jitter(view, _chance(0.8, count, generator), generator)
+    if channels == 3:
+        _change(view, _chance(0.2, count, generator), grey)
+    size = max(3, min(height, width) // 10 | 1)
+    sigma = _uniform(0.1, 2, count, generator)
+    _change(view, _chance(0.5, count, generator), partial(_blurred, size=size), sigma)
+    _change(view, _chance(0.5, count, generator), _flipped)
+    return view.clamp_(0, 1).to(images.dtype)
+
+
+def _prepared(images: Tensor) -> Tensor:
+    """Checked images, contiguous and at least float32; maybe the very same tensor."""
+    check_images(images, None)
+    return images.to(torch.promote_types(images.dtype, torch.float32)).contiguous()
+
+
+def _uniform(low: float, high: float, count: int, generator: torch.Generator) -> Tensor:
+    return low + (high - low) * torch.rand(count, generator=generator, dtype=torch.float64)
+
+
+def _chance(probability: float, count: int, generator: torch.Generator) -> Tensor:
+    return _uniform(0, 1, count, generator) < probability
+
+
+def _noise_like(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal noise, made where the images are by a generator that this one seeds."""
+    seed = int(torch.randint(2**63 - 1, (), generator=generator))
+    there = torch.Generator(images.device).manual_seed(seed)
+    return torch.randn(images.shape, generator=there, device=images.device, dtype=images.dtype)
+
+
+def _applicable(jitter: list[Jitter], images: Tensor) -> list[Jitter]:
+    rgb = images.shape[1] == 3
+    return [change for change in jitter if rgb or change[0] not in _NEED_RGB]
+
+
+def _change(
+    images: Tensor, chosen: Tensor, change: Callable[..., Tensor], *numbers: Tensor
+) -> None:
+    """Replace the chosen images by their changed selves, each with its own numbers."""
+    rows = chosen.nonzero().flatten()
+    if len(rows):
+        there = rows.to(images.device)
+        images[there] = change(images[there], *(number[rows] for number in numbers))
+
+
+def _jitter(images: Tensor, chosen: Tensor, generator: torch.Generator) -> None:
+    """Change all colours of the chosen images, of each in an order of its own."""
+    count = len(images)
+    colours = _applicable(_STRONG_JITTER, images)
+    orders = torch.rand(count, len(colours), generator=generator, dtype=torch.float64).argsort()
+    numbers = [_uniform(low, high, count, generator) for _, low, high in colours]
+    for turn in orders.unbind(dim=1):
+        for index, (colour, _, _) in enumerate(colours):
+            _change(images, chosen & (turn == index), colour, numbers[index])
+
+
+def _crop_boxes(count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
+    """Matrices for `warp` that enlarge a random part of each image to the whole.
+
+    The ratio is drawn among those with which a crop of the drawn area fits into the image, where
+    torchvision draws both again: so every area is as likely as any other. Long images, where no
+    ratio of 3/4 to 4/3 fits, get the nearest one that does. A crop may begin between two pixels.
+    """
+    area = _uniform(0.2, 1, count, generator)
+    aspect = width / height
+    tallest, widest = aspect * area, aspect / area
+    low, high = (
+        torch.full_like(area, ratio).clamp(tallest, widest).log() for ratio in _CROP_RATIOS
+    )
+    ratio = torch.lerp(low, high, _uniform(0, 1, count, generator)).exp()
+    sides = torch.stack([area * ratio / aspect, area / ratio * aspect], dim=1).sqrt()
+    room = torch.tensor([width, height]) * (1 - sides)
+    centre = room * (torch.rand(count, 2, generator=generator, dtype=torch.float64) - 0.5)
+    return torch.cat([torch.diag_embed(sides), centre[:, :, None]], dim=2)
+
+
+def _blurred(images: Tensor, sigma: Tensor, size: int) -> Tensor:
+    return blur(extend(images, size // 2, size // 2), sigma, size)
+
+
+def _flipped(images: Tensor) -> Tensor:
+    return images.flip(-1)
