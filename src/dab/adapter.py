@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +16,9 @@ from dab import state as states
 from dab.buffers import Buffer
 from dab.checks import check_images, logits_of
 from dab.counters import Step, Totals
+from dab.features import Features, FeatureSource
 from dab.loan import Loan
+from dab.outputs import Output, create_output
 from dab.weights import Weights
 
 __all__ = ["Adapter"]
@@ -26,7 +30,7 @@ FORMAT = 1  # of state_dict
 Self = TypeVar("Self", bound="Adapter")
 
 
-class Adapter(nn.Module):
+class Adapter(nn.Module, ABC):
     """A classifier that adapts to its stream: `logits = adapter(images)`.
 
     A method is a subclass with `adapt`, which learns from a batch, and, if it remembers anything
@@ -38,9 +42,12 @@ class Adapter(nn.Module):
         trained: the parameters to train, by name.
         optimizer: makes the optimiser for them.
         seed: of the adapter's own random generator; the global one is neither read nor moved.
+        output: corrects what is answered (an `Output` or its name), not what is learned from.
+        features: where to find features, for corrections that need them; see `Features`.
     """
 
     name: ClassVar[str]
+    paper: ClassVar[str]
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
 
     def __init__(
@@ -49,8 +56,14 @@ class Adapter(nn.Module):
         trained: Mapping[str, nn.Parameter],
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
         seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
     ) -> None:
         super().__init__()
+        self.output = create_output(output)
+        self.features = (
+            Features(model, features) if self.output and self.output.needs_features else None
+        )
         self.weights = Weights(trained, optimizer)
         self.loan = Loan(model, self.weights.parameters)
         self.model = model
@@ -60,15 +73,16 @@ class Adapter(nn.Module):
         self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
         self.stream: Any = None  # what `begin` made
         self.last, self.totals = Step(), Totals()
+        self._tapped: Tensor | None = None  # features of the last answer
         self._logged_non_finite = False
 
+    @abstractmethod
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         """Learn from a batch and its predictions; return the logits to answer with.
 
         Called without gradients, with `self.stream` in place, and only with finite logits.
         `self.last` is there to be filled in.
         """
-        raise NotImplementedError
 
     def begin(self, classes: int) -> Any:
         """A fresh memory of a stream over this many classes; it becomes `self.stream`.
@@ -79,19 +93,47 @@ class Adapter(nn.Module):
         return None
 
     def infer(self, images: Tensor) -> Tensor:
-        """The model's logits for a checked batch, with a gradient where one is enabled."""
+        """The logits that predictions are made with; a method may ask another net, say a teacher.
+
+        With a gradient where one is enabled. Must change nothing.
+        """
+        return self.run(images)
+
+    def answer(self, images: Tensor) -> Tensor:
+        """`infer`, keeping the features at hand that an output correction may need."""
+        if self.features is None:
+            return self.infer(images)
+        logits, features = self.features(images, lambda: self.infer(images))
+        self._tapped = features.detach()
+        return logits
+
+    def run(self, images: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        """The model's logits for a checked batch, with other values for some parameters if given.
+
+        With a gradient where one is enabled.
+        """
         if self.model.training:
             self.model.eval()  # someone has called model.train() meanwhile
-        return logits_of(self.model(images), len(images), self.classes)
+        output = (
+            self.model(images)
+            if parameters is None
+            else torch.func.functional_call(self.model, dict(parameters), (images,))
+        )
+        return logits_of(output, len(images), self.classes)
 
     def learn(self, loss: Tensor) -> bool:
         """One optimiser step. False, with the weights untouched, if a number is not finite."""
-        updated = self.weights.step(loss)
+        return self.learn_from(loss, self.weights.gradients(loss))
+
+    def learn_from(self, loss: Tensor, gradients: Sequence[Tensor | None] | None) -> bool:
+        """`learn` with gradients that have been taken already (None: not finite)."""
         self.last.loss = loss.item()
-        self.last.updated |= updated
-        if not updated:
+        if gradients is None:
             self._skip("the loss or its gradient")
-        return updated
+            return False
+        self.weights.step(gradients)
+        self.last.updated = True
+        return True
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -99,7 +141,7 @@ class Adapter(nn.Module):
         """The logits of a batch of any size, and whatever the method learns from it."""
         batch = self._checked(images)
         with torch.set_grad_enabled(self.learns_from_prediction):
-            logits = self.infer(batch)
+            logits = self.answer(batch)
         before = self.classes, self.images_like, self.stream, self.last
         self.last = Step(samples=len(batch))
         if self.classes is None:
@@ -108,7 +150,9 @@ class Adapter(nn.Module):
             self.stream = self.begin(self.classes)
         try:
             if torch.isfinite(logits).all():
-                logits = self.adapt(batch, logits)
+                logits = self.adapt(batch, logits).detach()
+                if self.output is not None:
+                    logits = self.output.correct(logits, self._tapped)
             else:
                 self._skip("the model's output")
         except BaseException:
@@ -121,13 +165,18 @@ class Adapter(nn.Module):
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
         """The logits of a batch, changing nothing at all."""
-        return self.infer(self._checked(images)).to(images.device)
+        logits = self.answer(self._checked(images))
+        if self.output is not None and torch.isfinite(logits).all():
+            logits = deepcopy(self.output).correct(logits, self._tapped)
+        return logits.to(images.device)
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def reset(self) -> None:
         """Back to the source: weights, optimiser, memory of the stream, counters and seed."""
         self.weights.restore()
+        if self.output is not None:
+            self.output.reset()
         self.generator.manual_seed(self.seed)
         self.classes = self.images_like = self.stream = None
         self.last, self.totals = Step(), Totals()
@@ -166,6 +215,7 @@ class Adapter(nn.Module):
             "images_like": self.images_like,
             "weights": self.weights.state_dict(),
             "stream": stream,
+            "output": None if self.output is None else self.output.state_dict(),
             "generator": self.generator.get_state(),
             "totals": asdict(self.totals),
         }
@@ -186,13 +236,17 @@ class Adapter(nn.Module):
                 stream = self.begin(state["classes"])
                 if stream is not None:
                     states.restore(stream, state["stream"])
+            output = deepcopy(self.output)
+            if output is not None:
+                output.load_state_dict(state["output"])
             torch.Generator().set_state(state["generator"].cpu())
             totals = Totals(**state["totals"])
             self.weights.load_state_dict(state["weights"])  # the last that can fail
         except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
         self.classes, self.images_like = state["classes"], state["images_like"]
-        self.stream, self.last, self.totals = stream, Step(), totals
+        self.stream, self.output = stream, output
+        self.last, self.totals = Step(), totals
         self.generator.set_state(state["generator"].cpu())
 
     def _checked(self, images: Tensor) -> Tensor:

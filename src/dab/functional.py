@@ -8,7 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["certainty", "diversity", "entropy", "follow", "min_max", "probabilities", "uniform"]
+__all__ = [
+    "certainty",
+    "cross_entropy",
+    "diversity",
+    "entropy",
+    "follow",
+    "likelihood_ratio",
+    "min_max",
+    "probabilities",
+    "uniform",
+]
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:
@@ -29,6 +39,25 @@ def entropy(logits: Tensor) -> Tensor:
     """
     log_probabilities = _at_least_float32(logits).log_softmax(dim=1)
     return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
+    """Cross-entropy of each row's softmax against the softmax of its target logits.
+
+    >>> cross_entropy(torch.zeros(1, 10), torch.zeros(1, 10))
+    tensor([2.3026])
+    """
+    wanted = _at_least_float32(targets).softmax(dim=1)
+    return -(wanted * _at_least_float32(logits).log_softmax(dim=1)).sum(dim=1)
+
+
+def likelihood_ratio(logits: Tensor, clip: float = 0.99) -> Tensor:
+    """Soft likelihood ratio of each row, -sum_c p_c log(p_c / (1 - p_c)), with p clipped.
+
+    Unlike the entropy's, its gradient does not vanish for certain predictions before the clip.
+    """
+    p = _at_least_float32(logits).softmax(dim=1).clamp(max=clip)
+    return -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
 
 
 def uniform(classes: int) -> Tensor:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-__all__ = ["batch_norms", "norm_layers", "norm_parameters"]
+__all__ = [
+    "all_parameters",
+    "batch_norms",
+    "early_norm_parameters",
+    "norm_layers",
+    "norm_parameters",
+]
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 TORCH_NORMS = (
@@ -56,6 +62,56 @@ def norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return found
 
 
-def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
+def batch_norms(model: nn.Module) -> dict[str, BatchNorm]:
     """The BatchNorm layers of a model by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, BatchNorm)}
+
+
+def early_norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The norm parameters without those in the last quarter of the blocks and after the blocks.
+
+    Blocks are children of one type in a Sequential or ModuleList, each with a norm inside: the
+    transformer blocks of timm, torchvision and Hugging Face, the residual blocks of a ResNet.
+    """
+    blocks = _blocks(model)
+    if len(blocks) < 4:
+        raise ValueError(
+            f"{type(model).__name__} has {len(blocks)} repeated blocks, too few to leave out the "
+            "last quarter of them: use layers='all'"
+        )
+    last_early = blocks[len(blocks) - len(blocks) // 4 - 1]
+    names = [name for name, _ in model.named_modules()]
+    # The tree lists modules in order of definition, so whatever follows the last early block's
+    # own modules is late: the other blocks, and the final norm behind them.
+    inside = [name for name in names if name == last_early or name.startswith(last_early + ".")]
+    early = set(names[: names.index(inside[-1]) + 1])
+    return {
+        name: parameter
+        for name, parameter in norm_parameters(model).items()
+        if name.rpartition(".")[0] in early
+    }
+
+
+def _blocks(model: nn.Module) -> list[str]:
+    """Names of the repeated blocks of a model, outermost ones only, in order."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Sequential | nn.ModuleList):
+            continue
+        children = dict(module.named_children())
+        if len(children) < 2 or len({type(child) for child in children.values()}) > 1:
+            continue
+        prefix = f"{name}." if name else ""
+        if any(prefix.startswith(f"{block}.") for block in found):
+            continue
+        if all(any(_is_norm(inner) for inner in child.modules()) for child in children.values()):
+            found += [prefix + child for child in children]
+    return found
+
+
+def all_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Every weight and bias of a model, by name."""
+    found = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no parameters to train")
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 __all__ = ["Loan"]
 
@@ -17,7 +18,7 @@ class Loan:
         self.ended = False
         self._training = [(module, module.training) for module in model.modules()]
         self._requires_grad = [(p, p.requires_grad) for p in model.parameters()]
-        self._guards = [
+        self._hooks = [
             module.register_forward_pre_hook(_contiguous_input)
             for module in model.modules()
             if isinstance(module, nn.GroupNorm)
@@ -26,13 +27,17 @@ class Loan:
         for parameter in trained:
             parameter.requires_grad_(True)
 
+    def until_end(self, hooks: Iterable[RemovableHandle]) -> None:
+        """Hooks on the model that are removed when it is given back."""
+        self._hooks.extend(hooks)
+
     def end(self) -> None:
         """Put every flag back; the second time, do nothing."""
         if self.ended:
             return
         self.ended = True
-        for guard in self._guards:
-            guard.remove()
+        for hook in self._hooks:
+            hook.remove()
         for module, training in self._training:
             module.training = training
         for parameter, requires_grad in self._requires_grad:

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Weights"]
+__all__ = ["Weights", "bernoulli", "total_norm"]
+
+
+def total_norm(gradients: Iterable[Tensor | None]) -> Tensor:
+    """Norm of all gradients together, as of one long vector."""
+    return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
+
+
+def bernoulli(count: int, probability: float, generator: torch.Generator) -> Tensor:
+    """The positions of the successes in `count` independent trials, in ascending order.
+
+    Draws the gaps between successes, which are geometric, so that a rare event among millions of
+    parameters costs as many draws as it has successes.
+
+    >>> positions = bernoulli(1_000_000, 0.001, torch.Generator().manual_seed(0))
+    >>> 900 < len(positions) < 1100, bool(positions[-1] < 1_000_000)
+    (True, True)
+    """
+    if probability <= 0:
+        return torch.empty(0, dtype=torch.int64)
+    if probability >= 1:
+        return torch.arange(count)
+    positions = torch.tensor([-1])
+    while positions[-1] < count:
+        draws = 16 + int(1.2 * probability * (count - int(positions[-1])))
+        uniform = 1 - torch.rand(draws, generator=generator, dtype=torch.float64)  # in (0, 1]
+        gaps = 1 + (uniform.log() / math.log1p(-probability)).floor().long()
+        positions = torch.cat([positions, positions[-1] + gaps.cumsum(0)])
+    return positions[1:][positions[1:] < count]
 
 
 class Weights:
@@ -47,41 +77,80 @@ class Weights:
         """Where the trained parameters are now."""
         return self.parameters[0].device
 
-    def step(self, loss: Tensor) -> bool:
-        """One optimiser step down the loss; False, and nothing changed, if it is not finite.
+    @property
+    def source_parameters(self) -> dict[str, Tensor]:
+        """The source values by parameter name, in the model's own precision."""
+        return self.named(self.source)
 
-        Gradients are taken without touching `.grad` of the model's own parameters.
+    def named(self, values: Sequence[Tensor]) -> dict[str, Tensor]:
+        """One value for each parameter, by its name and in its precision and place."""
+        return {
+            name: value.to(parameter)
+            for name, value, parameter in zip(self.names, values, self.parameters, strict=True)
+        }
+
+    def gradients(self, loss: Tensor) -> list[Tensor | None] | None:
+        """The loss's gradient for every master; None if loss or gradient is not finite.
+
+        Leaves `.grad` of the model's own parameters alone.
         """
-        if self.optimizer is None:
-            raise ValueError("there are no parameters to train")
         if not loss.requires_grad:
             raise RuntimeError(
                 "the loss does not depend on the trained parameters: does the model's forward "
                 "disable gradients (torch.no_grad, torch.inference_mode, .detach())?"
             )
         if not torch.isfinite(loss):
-            return False
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+            return None
+        found: list[Tensor | None] = [
+            None if gradient is None else gradient.to(master)
+            for master, gradient in zip(
+                self.masters,
+                torch.autograd.grad(loss, self.parameters, allow_unused=True),
+                strict=True,
+            )
+        ]
+        return found if torch.isfinite(total_norm(found)) else None
+
+    def step(self, gradients: Sequence[Tensor | None]) -> None:
+        """One step of the optimiser."""
+        assert self.optimizer is not None, "there are no parameters to train"
         for master, gradient in zip(self.masters, gradients, strict=True):
-            master.grad = None if gradient is None else gradient.to(master)
-        present = [master.grad for master in self.masters if master.grad is not None]
-        finite = bool(torch.isfinite(nn.utils.get_total_norm(present)))
-        if finite:
-            self.optimizer.step()
-            self._write_back()
+            master.grad = gradient
+        self.optimizer.step()
         self.optimizer.zero_grad()
-        return finite
+        self._write_back()
+
+    @contextmanager
+    def moved(self, directions: Sequence[Tensor | None], distance: float) -> Iterator[None]:
+        """The weights moved along some directions, and put back exactly afterwards."""
+        here = [master.detach().clone() for master in self.masters]
+        try:
+            for master, direction in zip(self.masters, directions, strict=True):
+                if direction is not None:
+                    master.add_(direction, alpha=distance)
+            self._write_back()
+            yield
+        finally:
+            torch._foreach_copy_(self.masters, here)
+            self._write_back()
 
     def ensemble(self, keep: float) -> None:
         """Pull the weights softly back to the source: theta <- keep theta + (1 - keep) theta_0."""
         torch._foreach_lerp_(self.masters, self.source, 1 - keep)
         self._write_back()
 
+    def restore_some(self, probability: float, generator: torch.Generator) -> None:
+        """Each single number returns to its source value with this probability."""
+        for master, source in zip(self.masters, self.source, strict=True):
+            chosen = bernoulli(master.numel(), probability, generator).to(master.device)
+            master.view(-1)[chosen] = source.view(-1)[chosen]
+        self._write_back()
+
     def restore(self) -> None:
         """Source values, and an optimiser that remembers nothing."""
-        torch._foreach_copy_(self.masters, self.source)
-        self._write_back()
         if self.optimizer is not None:
+            torch._foreach_copy_(self.masters, self.source)
+            self._write_back()
             self.optimizer.state.clear()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, StorageKind, Trigger, TriggerKind
+from dab.features import FeatureSource
 from dab.functional import certainty, diversity, entropy, follow, min_max, probabilities, uniform
 from dab.layers import batch_norms, norm_parameters
+from dab.outputs import Output
 from dab.registry import register
 from dab.running import RunningMean
 
@@ -54,6 +56,7 @@ class DAB(Adapter):
             from the start: then a sample in an empty slot counts as one that replaced its like.
         storage, device: how and where the buffer keeps images; see `dab.buffers.ImageStorage`.
         seed: of the draws from the buffer.
+        output, features: a correction of what is answered; see `dab.outputs`.
 
     >>> images = torch.rand(500, 3, 8, 8)
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.Linear(64, 10))
@@ -63,6 +66,9 @@ class DAB(Adapter):
     >>> logits.shape, adapter.last.fill, adapter.totals.updates > 0
     (torch.Size([50, 10]), 16, True)
     """
+
+    paper = "Döbler et al., Diversity-aware Buffer for Coping with Temporally Correlated Data "
+    paper += "Streams in Online Test-time Adaptation, arXiv 2401.00989"
 
     def __init__(
         self,
@@ -79,6 +85,8 @@ class DAB(Adapter):
         storage: StorageKind = "auto",
         device: torch.device | str | None = None,
         seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -96,7 +104,7 @@ class DAB(Adapter):
         self._make_trigger = partial(Trigger, trigger, batch_size)
         self.begin(classes=2)  # a wrong option fails here, not in the first call
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
-        super().__init__(model, norm_parameters(model), sgd, seed)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         if found := batch_norms(model):
             warnings.warn(
                 f"the model has {len(found)} BatchNorm layers (first: {next(iter(found))!r}): "
@@ -149,7 +157,7 @@ class DAB(Adapter):
     def _update(self, stream: Stream) -> None:
         images = stream.buffer.sample(self.batch_size, self.generator, self.weights.device)
         with torch.enable_grad():
-            logits = self.infer(images)
+            logits = self.run(images)
             entropies = entropy(logits)
             y = probabilities(logits)
             # Diversity against what was trained on lately, scaled to [0, 1] over the batch ...

@@ -1,0 +1,76 @@
+"""Features: what a classifier's last layer sees of each image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+__all__ = ["FeatureSource", "Features"]
+
+FeatureSource = Callable[[Tensor], Tensor] | str | None
+
+
+class Features:
+    """Taps features out of a model's forward passes.
+
+    Args:
+        model: the classifier.
+        source: None takes the input of the last linear layer that runs on one row per image: the
+            classifier's, in timm, torchvision, Hugging Face and plain Sequential models alike. A
+            layer's name takes that layer's output, a callable of images is asked itself.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 5))
+    >>> images = torch.rand(2, 3, 2, 2)
+    >>> logits, features = Features(model)(images, lambda: model(images))
+    >>> logits.shape, features.shape
+    (torch.Size([2, 5]), torch.Size([2, 12]))
+    """
+
+    def __init__(self, model: nn.Module, source: FeatureSource = None) -> None:
+        self.source = source
+        named = dict(model.named_modules())
+        if isinstance(source, str) and source not in named:
+            raise ValueError(
+                f"features={source!r} names no layer of the model; it ends with {list(named)[-5:]}"
+            )
+        self._layers = (
+            [named[source]]
+            if isinstance(source, str)
+            else [layer for layer in named.values() if source is None and _is_linear(layer)]
+        )
+        if not self._layers and source is None:
+            raise ValueError(
+                f"{type(model).__name__} has no linear classifier whose input could be its "
+                "features: name the layer before the classifier, or give a callable: features=..."
+            )
+
+    def __call__(self, images: Tensor, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """What a forward pass over these images returns, and their (n, d) features in it."""
+        if callable(self.source):
+            return forward(), self.source(images).flatten(1)
+        seen: list[Tensor] = []
+
+        def tap(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            found = inputs[0] if self.source is None else output
+            if found.ndim == 2 or self.source is not None:  # not a linear layer over tokens
+                seen.append(found)
+
+        taps = [layer.register_forward_hook(tap) for layer in self._layers]
+        try:
+            output = forward()
+        finally:
+            for handle in taps:
+                handle.remove()
+        if not seen or len(seen[-1]) != len(images):
+            raise ValueError(
+                "no layer saw one row of features per image: name the layer before the classifier, "
+                "or give a callable: features=..."
+            )
+        return output, seen[-1].flatten(1)
+
+
+def _is_linear(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear)

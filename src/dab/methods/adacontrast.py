@@ -1,0 +1,158 @@
+"""AdaContrast: contrastive learning with refined pseudo-labels (Chen et al., 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.augmentations import strong, weak
+from dab.features import Features, FeatureSource
+from dab.functional import probabilities
+from dab.layers import all_parameters
+from dab.outputs import Output
+from dab.registry import register
+from dab.ring import Ring
+from dab.teacher import Teacher
+
+__all__ = ["AdaContrast"]
+
+
+@dataclass
+class Stream:
+    """What AdaContrast remembers of its stream."""
+
+    teacher: Teacher  # the momentum copy, which makes the keys
+    queue: Ring  # unit features of keys, and their labels
+    bank: Ring  # unit features of weak views, and their probabilities
+    seen: int = 0  # samples
+
+
+@register("adacontrast")
+class AdaContrast(Adapter):
+    """Trains all weights on pseudo-labels of the nearest neighbours and on contrasted views.
+
+    Answers with the model after the update. BatchNorm layers keep the source statistics.
+
+    Args:
+        model: any image classifier.
+        temperature: T of the contrastive loss.
+        queue: negatives kept, and samples in the bank at most.
+        teacher: share of itself that the momentum copy keeps in an update.
+        neighbours: whose mean prediction is the pseudo-label.
+        refine_after: samples before pseudo-labels are refined by neighbours.
+        resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
+        lr, momentum, weight_decay: of Nesterov's SGD.
+        seed: of the views and the first negatives.
+        output: a correction of what is answered; see `dab.outputs`.
+        features: where to find features; see `dab.features.Features`.
+    """
+
+    paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        temperature: float = 0.07,
+        queue: int = 16384,
+        teacher: float = 0.999,
+        neighbours: int = 10,
+        refine_after: int = 1024,
+        resized_crop: bool = False,
+        lr: float = 2e-4,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        if neighbours < 1:
+            raise ValueError(f"neighbours must be at least 1, got {neighbours}")
+        Ring(queue)  # a wrong capacity fails here, before the model is touched
+        self._tap = Features(model, features)
+        sgd = partial(
+            torch.optim.SGD, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=True
+        )
+        super().__init__(model, all_parameters(model), sgd, seed, output, features)
+        self.temperature, self.queue, self.teacher = temperature, queue, teacher
+        self.neighbours, self.refine_after = neighbours, refine_after
+        self.strong = partial(strong, resized_crop=resized_crop)
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(Teacher(self.weights), queue=Ring(self.queue), bank=Ring(self.queue))
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        stream: Stream = self.stream
+        w = weak(images, self.generator)
+        q, k = self.strong(images, self.generator), self.strong(images, self.generator)
+        logits_w, features_w = self._run(w)
+        labels = self._pseudo_labels(logits_w, features_w)
+        stream.teacher.follow(self.teacher)
+        _, keys = self._run(k, stream.teacher.parameters)
+        if not len(stream.queue):
+            self._fill_queue(keys)
+        with torch.enable_grad():
+            logits_q, queries = self._run(q)
+            loss = (
+                F.cross_entropy(logits_q, labels)
+                + self._contrast(queries, keys, labels)
+                - self._diversity(logits_q)
+            )
+        self.learn(loss)
+        stream.queue.push(keys, labels)
+        logits_w, features_w = self._run(w, stream.teacher.parameters)
+        stream.bank.push(features_w, probabilities(logits_w))
+        stream.seen += len(images)
+        return self.answer(images)
+
+    def _run(
+        self, images: Tensor, parameters: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Logits and unit features, in float32 or wider."""
+        logits, features = self._tap(images, lambda: self.run(images, parameters))
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        return logits.to(wide), F.normalize(features.to(wide), dim=1)
+
+    def _pseudo_labels(self, logits: Tensor, features: Tensor) -> Tensor:
+        """The own prediction, or the mean one of the nearest samples in the bank."""
+        bank = self.stream.bank
+        if self.stream.seen < self.refine_after or not len(bank):
+            return logits.argmax(dim=1)
+        known, predictions = bank.columns
+        nearest = (features @ known.T).topk(min(self.neighbours, len(bank)), dim=1).indices
+        labels: Tensor = predictions[nearest].mean(dim=1).argmax(dim=1)
+        return labels
+
+    def _contrast(self, queries: Tensor, keys: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy of finding the own key among negatives of other labels.
+
+        The labels that decide who is a negative are those of the features contrasted with: keys
+        join the queue afterwards.
+        """
+        negatives, negative_labels = self.stream.queue.columns
+        positive = (queries * keys).sum(dim=1, keepdim=True)
+        similarity = torch.cat([positive, queries @ negatives.T], dim=1) / self.temperature
+        same = labels[:, None] == negative_labels[None]
+        masked = F.pad(same, (1, 0))  # the own key is never masked
+        similarity = similarity.masked_fill(masked, -torch.inf)
+        return -similarity.log_softmax(dim=1)[:, 0].mean()
+
+    @staticmethod
+    def _diversity(logits: Tensor) -> Tensor:
+        """Entropy of the batch's mean prediction."""
+        p = logits.softmax(dim=1).mean(dim=0)
+        return -(p * (p + 1e-8).log()).sum()
+
+    def _fill_queue(self, like: Tensor) -> None:
+        """Random unit features with random labels, until there are enough keys."""
+        shape = (self.queue, like.shape[1])
+        noise = torch.randn(shape, generator=self.generator, dtype=like.dtype)
+        assert self.classes is not None
+        labels = torch.randint(self.classes, (self.queue,), generator=self.generator)
+        self.stream.queue.push(F.normalize(noise, dim=1).to(like.device), labels.to(like.device))

@@ -1,0 +1,92 @@
+"""CoTTA: a student, a teacher and an anchor (Wang et al., 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.augmentations import augment
+from dab.features import FeatureSource
+from dab.functional import cross_entropy, probabilities
+from dab.layers import all_parameters
+from dab.outputs import Output
+from dab.registry import register
+from dab.teacher import Teacher
+
+__all__ = ["CoTTA"]
+
+
+@dataclass
+class Stream:
+    """What CoTTA remembers of its stream."""
+
+    teacher: Teacher
+
+
+@register("cotta")
+class CoTTA(Adapter):
+    """Trains all weights towards a slow teacher, and lets some of them return to the source.
+
+    Args:
+        model: any image classifier.
+        augmentations: how many views the teacher averages where the source model is unsure.
+        gate: the mean confidence of the source below which it is.
+        teacher: share of itself that the teacher keeps in an update.
+        restore: probability with which each single weight returns to its source value.
+        lr, momentum: of Nesterov's SGD.
+        seed: of the augmentations and of what is restored.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Wang et al., Continual Test-Time Domain Adaptation, CVPR 2022"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        augmentations: int = 32,
+        gate: float = 0.1,
+        teacher: float = 0.999,
+        restore: float = 0.001,
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        if augmentations < 1:
+            raise ValueError(f"augmentations must be at least 1, got {augmentations}")
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        super().__init__(model, all_parameters(model), sgd, seed, output, features)
+        self.augmentations, self.gate = augmentations, gate
+        self.teacher, self.restore = teacher, restore
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(Teacher(self.weights))
+
+    def infer(self, images: Tensor) -> Tensor:
+        """The teacher answers; before the first batch it is the source model."""
+        return self.run(images, None if self.stream is None else self.stream.teacher.parameters)
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        teacher: Teacher = self.stream.teacher
+        anchor = probabilities(self.run(images, self.weights.source_parameters))
+        if anchor.amax(dim=1).mean() < self.gate:
+            parameters = teacher.parameters
+            logits = torch.stack(
+                [
+                    self.run(augment(images, self.generator), parameters)
+                    for _ in range(self.augmentations)
+                ]
+            ).mean(dim=0)
+        with torch.enable_grad():
+            student = self.run(images)
+            loss = (cross_entropy(logits, student) + cross_entropy(student, logits)).mean() / 2
+        if self.learn(loss):
+            teacher.follow(self.teacher)
+            self.weights.restore_some(self.restore, self.generator)
+        return logits

@@ -1,0 +1,145 @@
+"""EATA: entropy minimisation on reliable, non-redundant samples (Niu et al., 2022)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.features import FeatureSource
+from dab.functional import entropy, follow, probabilities
+from dab.layers import norm_parameters
+from dab.named import NamedTensors
+from dab.outputs import Output
+from dab.registry import register
+
+__all__ = ["EATA"]
+
+logger = logging.getLogger("dab")
+
+
+@dataclass
+class Stream:
+    """What EATA remembers of its stream."""
+
+    tendency: Tensor | None  # q: mean prediction of the samples trained on; None before the first
+    fisher: NamedTensors  # constant, but a resumed run has no source images to make it again
+
+
+@register("eata")
+class EATA(Adapter):
+    """Trains on samples that are certain and unlike the recent ones, anchored by a Fisher term.
+
+    Args:
+        model: any image classifier with normalisation layers.
+        source_images: batches of source images (or one tensor of them) for the Fisher term, the
+            first of (images, labels) pairs likewise. Without them it runs as ETA: no such term.
+        fisher_images: how many of them are used.
+        fisher_weight: of the Fisher term in the loss.
+        margin: a sample whose |cos| with the tendency is not below it is redundant.
+        lr, momentum: of Nesterov's SGD.
+        batch_size: of the Fisher batches that a single tensor of source images is cut into.
+        seed: unused, as nothing is random.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
+    learns_from_prediction = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        source_images: Iterable[Any] | None = None,
+        fisher_images: int = 2000,
+        fisher_weight: float = 2000.0,
+        margin: float = 0.05,
+        lr: float = 2.5e-4,
+        momentum: float = 0.9,
+        batch_size: int = 64,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        self.margin, self.fisher_weight = margin, fisher_weight
+        if source_images is None:
+            logger.warning("eata: no source_images, so it runs as ETA, without the Fisher term")
+            self._fisher: list[Tensor] = []
+        else:
+            try:
+                self._fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
+            except BaseException:
+                self.detach()  # bad source images leave the model as it was
+                raise
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(None, NamedTensors(self.weights.names, self._fisher))
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        stream: Stream = self.stream
+        y = probabilities(logits)
+        threshold = 0.4 * math.log(y.shape[1])  # E_0
+        with torch.enable_grad():
+            entropies = entropy(logits)
+            chosen = entropies < threshold  # S1: reliable
+            if stream.tendency is not None:  # S2: and not redundant
+                similarity = F.cosine_similarity(y, stream.tendency.to(y)[None], dim=1)
+                chosen &= similarity.abs() < self.margin
+            if not chosen.any():
+                return logits
+            kept = entropies[chosen]
+            loss = ((threshold - kept.detach()).exp() * kept).mean()
+            loss = loss + self.fisher_weight * self._distance(stream.fisher)
+        if self.learn(loss):
+            stream.tendency = (
+                y[chosen].mean(dim=0)
+                if stream.tendency is None
+                else follow(stream.tendency, y[chosen])
+            )
+        return logits
+
+    def _distance(self, fisher: NamedTensors) -> Tensor | float:
+        """sum_j F_j (theta_j - theta0_j)^2"""
+        if not fisher.tensors:
+            return 0.0
+        weights = self.weights
+        parts = zip(fisher.tensors, weights.parameters, weights.source, strict=True)
+        return torch.stack(
+            [(f * (theta.to(source) - source).square()).sum() for f, theta, source in parts]
+        ).sum()
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _estimate_fisher(self, batches: Iterable[Any], most: int, batch_size: int) -> list[Tensor]:
+        """Mean over batches of the squared gradient of the cross-entropy to the own argmax."""
+        if isinstance(batches, Tensor):
+            batches = batches.split(batch_size)  # type: ignore[no-untyped-call]
+        fisher = [torch.zeros_like(source) for source in self.weights.source]
+        used = seen = 0
+        for batch in batches:
+            images = self._checked(batch if isinstance(batch, Tensor) else batch[0])[: most - seen]
+            with torch.enable_grad():
+                logits = self.run(images)
+                loss = F.cross_entropy(logits, logits.argmax(dim=1))
+            gradients = self.weights.gradients(loss)
+            if gradients is None:
+                raise ValueError(f"source batch {used} has a gradient that is not finite")
+            for total, gradient in zip(fisher, gradients, strict=True):
+                if gradient is not None:
+                    total += gradient.square()
+            used, seen = used + 1, seen + len(images)
+            if seen >= most:
+                break
+        if not used:
+            raise ValueError("source_images holds no batch")
+        return [total / used for total in fisher]

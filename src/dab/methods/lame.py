@@ -1,0 +1,36 @@
+"""LAME: corrects the predictions of a batch, never the model (Boudiaf et al., 2022)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from dab.features import FeatureSource
+from dab.methods.source import Source
+from dab.outputs import Laplacian
+from dab.registry import register
+
+__all__ = ["LAME"]
+
+
+@register("lame")
+class LAME(Source):
+    """The source model with the output correction `dab.outputs.Laplacian`.
+
+    Args:
+        model: any image classifier.
+        neighbours: k of the k-nearest-neighbour affinity between the samples of a batch.
+        features: where to find features; see `dab.features.Features`.
+        seed: unused, as nothing is random.
+    """
+
+    paper = "Boudiaf et al., Parameter-free Online Test-time Adaptation, CVPR 2022"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        neighbours: int = 5,
+        features: FeatureSource = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, seed=seed, output=Laplacian(neighbours), features=features)

@@ -1,0 +1,134 @@
+"""NOTE: adaptation from a prediction-balanced reservoir (Gong et al., 2022)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dab.buffers import Buffer, ImageStorage, PBRSPolicy, StorageKind
+from dab.features import FeatureSource
+from dab.layers import BatchNorm, norm_parameters
+from dab.methods.periodic import PeriodicAdapter
+from dab.outputs import Output
+from dab.registry import register
+from dab.statistics import Moments, RunningStatistics, batch_moments, renormalise
+
+__all__ = ["NOTE"]
+
+
+@dataclass
+class Stream:
+    """What NOTE remembers of its stream."""
+
+    memory: Buffer
+    statistics: RunningStatistics  # of BatchNorm layers
+    waiting: int = 0  # samples since the last update
+
+
+@register("note")
+class NOTE(PeriodicAdapter):
+    """Minimises entropy on a reservoir of the stream that is balanced over predicted classes.
+
+    BatchNorm layers use instance-aware statistics: those of the net, corrected by as much of each
+    sample's own as is beyond chance. The net's follow the memory in updates, and only there.
+
+    Args:
+        model: any image classifier with normalisation layers.
+        capacity: M, the number of images in the memory.
+        update_every: samples from one update to the next.
+        batch_size: of the mini-batches in an update, one epoch over the memory.
+        k: standard errors within which a sample's own statistics are chance.
+        bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
+        lr: of Adam.
+        storage, device: how and where the memory keeps images; see `dab.buffers.ImageStorage`.
+        seed: of the reservoir and the order of an epoch.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Gong et al., NOTE: Robust Continual Test-time Adaptation, NeurIPS 2022"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        capacity: int = 64,
+        update_every: int = 64,
+        batch_size: int = 64,
+        k: float = 4.0,
+        bn_momentum: float = 0.01,
+        lr: float = 1e-4,
+        storage: StorageKind = "auto",
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        for name, value in (("update_every", update_every), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self._make_storage = partial(ImageStorage, capacity, storage, device)
+        self._make_storage()  # a wrong option fails here, before the model is touched
+        adam = partial(torch.optim.Adam, lr=lr)
+        super().__init__(model, norm_parameters(model), adam, seed, output, features)
+        self.capacity, self.update_every, self.batch_size = capacity, update_every, batch_size
+        self.k, self.bn_momentum = k, bn_momentum
+        self._source = RunningStatistics(model)
+        self._statistics_follow = False
+        self.loan.until_end(renormalise(model, self._moments))
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(
+            memory=Buffer(PBRSPolicy(self.capacity, classes, self.generator), self._make_storage()),
+            statistics=RunningStatistics(self.model),
+        )
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        labels = logits.argmax(dim=1).tolist()
+        self.remember(images, labels)
+        return logits
+
+    def update(self) -> None:
+        """One epoch over the shuffled memory: mean over batch and classes of -p log(p + 1e-6)."""
+        stream: Stream = self.stream
+        order = torch.randperm(len(stream.memory), generator=self.generator)
+        for slots in torch.split(order, self.batch_size):
+            images = stream.memory.read(slots, self.weights.device)
+            self._statistics_follow = True
+            try:
+                with torch.enable_grad():
+                    p = self.run(images).to(torch.promote_types(images.dtype, torch.float32))
+                    p = p.softmax(dim=1)
+                    loss = -(p * (p + 1e-6).log()).mean()
+            finally:
+                self._statistics_follow = False
+            self.learn(loss)
+
+    def _moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
+        """Instance-aware batch normalisation (IABN)."""
+        statistics = self._source if self.stream is None else self.stream.statistics
+        batch = batch_moments(x) if self._statistics_follow else None
+        if batch is not None:
+            with torch.no_grad():
+                statistics.follow(name, batch, self.bn_momentum)
+        mean, variance = (moment.to(x) for moment in statistics[name])
+        pixels = math.prod(x.shape[2:])  # L
+        if pixels <= 1:
+            return mean, variance
+        wide = variance + layer.eps
+        own_variance, own_mean = torch.var_mean(x.flatten(2), dim=2, correction=1)
+        mean_error = (wide / pixels).sqrt()
+        variance_error = wide * math.sqrt(2 / (pixels - 1))
+        return (
+            mean + _beyond(own_mean - mean, self.k * mean_error),
+            F.relu(variance + _beyond(own_variance - variance, self.k * variance_error)),
+        )
+
+
+def _beyond(difference: Tensor, chance: Tensor) -> Tensor:
+    """Soft shrinkage with a threshold for each channel: what is left of it beyond chance."""
+    return difference.sign() * F.relu(difference.abs() - chance)

@@ -1,0 +1,43 @@
+"""What RoTTA and NOTE share: a memory that every sample is offered to, an update every so often."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from dab.adapter import Adapter
+
+__all__ = ["PeriodicAdapter"]
+
+
+class PeriodicAdapter(Adapter):
+    """Updates after every `update_every` samples, also in the middle of a batch.
+
+    Its stream has a buffer `memory` and a count `waiting` of the samples since the last update.
+    """
+
+    update_every: int
+
+    @abstractmethod
+    def update(self) -> None:
+        """Learn from the memory."""
+
+    def remember(self, images: Tensor, *facts: Sequence[Any]) -> None:
+        """Offer samples to the memory in stream order, with an update wherever one is due."""
+        stream, last = self.stream, self.last
+        start = 0
+        while start < len(images):
+            part = slice(start, start + self.update_every - stream.waiting)
+            placements = stream.memory.insert(images[part], *(fact[part] for fact in facts))
+            stored = [placement for placement in placements if placement is not None]
+            last.admitted += len(stored)
+            last.replaced += sum(placement.evicted is not None for placement in stored)
+            start += len(placements)
+            stream.waiting += len(placements)
+            if stream.waiting == self.update_every:
+                stream.waiting = 0
+                self.update()
+        last.fill = len(stream.memory)

@@ -1,0 +1,92 @@
+"""ROID: weighted likelihood ratio, consistency and a prior correction (Marsden et al., 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.augmentations import augment
+from dab.features import FeatureSource
+from dab.functional import (
+    cross_entropy,
+    diversity,
+    entropy,
+    follow,
+    likelihood_ratio,
+    min_max,
+    probabilities,
+    uniform,
+)
+from dab.layers import norm_parameters
+from dab.outputs import Output
+from dab.registry import register
+
+__all__ = ["ROID"]
+
+
+@dataclass
+class Stream:
+    """What ROID remembers of its stream."""
+
+    tendency: Tensor
+
+
+@register("roid")
+class ROID(Adapter):
+    """Trains on diverse, certain samples, and corrects its answers with a prior of the batch.
+
+    That correction reads the label order off the batch, independently of how the weights adapt:
+    `output=None` leaves the pure weight adaptation.
+
+    Args:
+        model: any image classifier with normalisation layers.
+        temperature: of the weights exp(w_div w_cert / temperature).
+        ensemble: share of the adapted weights that is kept against the source after an update.
+        lr, momentum: of Nesterov's SGD.
+        seed: of the augmentations.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Marsden et al., Universal Test-time Adaptation through Weight Ensembling, Diversity "
+    paper += "Weighting, and Prior Correction, WACV 2024"
+    learns_from_prediction = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        temperature: float = 1 / 3,
+        ensemble: float = 0.99,
+        lr: float = 2.5e-4,
+        momentum: float = 0.9,
+        seed: int = 0,
+        output: Output | str | None = "batch_prior",
+        features: FeatureSource = None,
+    ) -> None:
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        self.temperature, self.ensemble = temperature, ensemble
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(uniform(classes))
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        stream: Stream = self.stream
+        y = probabilities(logits)
+        w_div = min_max(diversity(y, stream.tendency))
+        w_cert = min_max(-entropy(logits.detach()))
+        kept = w_div >= w_div.mean()
+        w = (w_div * w_cert / self.temperature).exp()[kept]
+        with torch.enable_grad():
+            view = self.run(augment(images[kept], self.generator))
+            seen = logits[kept]
+            consistency = (cross_entropy(seen, view) + cross_entropy(view, seen)) / 2
+            loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
+        if self.learn(loss):
+            stream.tendency = follow(stream.tendency, y)
+            self.weights.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+        return logits

@@ -1,0 +1,137 @@
+"""RoTTA: robust adaptation from a timely, certain, category-balanced memory (Yuan et al., 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from dab.augmentations import augment
+from dab.buffers import Buffer, CSTUPolicy, ImageStorage, StorageKind
+from dab.features import FeatureSource
+from dab.functional import cross_entropy, entropy
+from dab.layers import norm_parameters
+from dab.methods.periodic import PeriodicAdapter
+from dab.outputs import Output
+from dab.registry import register
+from dab.statistics import Moments, RunningStatistics, batch_moments, renormalise
+from dab.teacher import Teacher
+
+__all__ = ["RoTTA"]
+
+
+@dataclass
+class Stream:
+    """What RoTTA remembers of its stream."""
+
+    teacher: Teacher
+    memory: Buffer
+    statistics: RunningStatistics  # of the student's BatchNorm layers
+    teacher_statistics: RunningStatistics
+    waiting: int = 0  # samples since the last update
+
+
+@register("rotta")
+class RoTTA(PeriodicAdapter):
+    """Trains a student on views of a memory towards a teacher, which answers.
+
+    BatchNorm layers use running statistics that follow the memory (robust batch normalisation).
+
+    Args:
+        model: any image classifier with normalisation layers.
+        capacity: M, the number of images in the memory.
+        update_every: samples from one update to the next.
+        teacher: share of itself that the teacher keeps in an update.
+        alpha: how far the statistics of BatchNorm layers follow the memory in an update.
+        lr: of Adam.
+        storage, device: how and where the memory keeps images; see `dab.buffers.ImageStorage`.
+        seed: of the augmentations.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Yuan et al., Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        capacity: int = 64,
+        update_every: int = 64,
+        teacher: float = 0.999,
+        alpha: float = 0.05,
+        lr: float = 1e-3,
+        storage: StorageKind = "auto",
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        if update_every < 1:
+            raise ValueError(f"update_every must be at least 1, got {update_every}")
+        self._make_storage = partial(ImageStorage, capacity, storage, device)
+        self._make_storage()  # a wrong option fails here, before the model is touched
+        adam = partial(torch.optim.Adam, lr=lr)
+        super().__init__(model, norm_parameters(model), adam, seed, output, features)
+        self.capacity, self.update_every = capacity, update_every
+        self.teacher, self.alpha = teacher, alpha
+        self._statistics: RunningStatistics | None = None  # those in use; None: the source's
+        self._statistics_follow = False
+        self.loan.until_end(renormalise(model, self._moments))
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(
+            teacher=Teacher(self.weights),
+            memory=Buffer(CSTUPolicy(self.capacity, classes), self._make_storage()),
+            statistics=RunningStatistics(self.model),
+            teacher_statistics=RunningStatistics(self.model),
+        )
+
+    def infer(self, images: Tensor) -> Tensor:
+        """The teacher answers; before the first batch it is the source model."""
+        if self.stream is None:
+            return self.run(images)
+        with self._normalised_by(self.stream.teacher_statistics):
+            return self.run(images, self.stream.teacher.parameters)
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        labels = logits.argmax(dim=1).tolist()
+        uncertainties = entropy(logits).tolist()
+        self.remember(images, labels, uncertainties)
+        return logits
+
+    def update(self) -> None:
+        stream: Stream = self.stream
+        images = stream.memory.read(torch.arange(len(stream.memory)), self.weights.device)
+        with self._normalised_by(stream.teacher_statistics, follow=True):
+            targets = self.run(images, stream.teacher.parameters)
+        view = augment(images, self.generator)
+        policy = stream.memory.policy
+        assert isinstance(policy, CSTUPolicy)
+        age = torch.tensor(policy.ages, dtype=torch.float64) / self.capacity
+        timeliness = torch.sigmoid(-age).to(targets.device)  # exp(-A/M) / (1 + exp(-A/M))
+        with torch.enable_grad(), self._normalised_by(stream.statistics, follow=True):
+            losses = cross_entropy(targets, self.run(view))
+            loss = (timeliness.to(losses) * losses).mean()
+        if self.learn(loss):
+            stream.teacher.follow(self.teacher)
+
+    @contextmanager
+    def _normalised_by(self, statistics: RunningStatistics, follow: bool = False) -> Iterator[None]:
+        self._statistics, self._statistics_follow = statistics, follow
+        try:
+            yield
+        finally:
+            self._statistics, self._statistics_follow = None, False
+
+    def _moments(self, name: str, layer: nn.Module, x: Tensor) -> Moments | None:
+        """Robust batch normalisation: mu <- (1 - alpha) mu + alpha mu_batch, variance likewise."""
+        if self._statistics is None:
+            return None
+        batch = batch_moments(x) if self._statistics_follow else None
+        if batch is None:
+            return self._statistics[name]
+        return self._statistics.follow(name, batch, self.alpha)

@@ -1,0 +1,104 @@
+"""SAR: sharpness-aware and reliable entropy minimisation (Niu et al., 2023)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.features import FeatureSource
+from dab.functional import entropy
+from dab.layers import early_norm_parameters, norm_parameters
+from dab.outputs import Output
+from dab.registry import register
+from dab.weights import total_norm
+
+__all__ = ["SAR"]
+
+Layers = Literal["all", "early"]
+
+
+@dataclass
+class Stream:
+    """What SAR remembers of its stream."""
+
+    mean_loss: float | None  # e: running mean of the second loss; None before the first
+
+
+@register("sar")
+class SAR(Adapter):
+    """Minimises the entropy of certain samples where it is flat, and starts over before collapse.
+
+    Args:
+        model: any image classifier with normalisation layers.
+        layers: train "all" normalisation layers, or only the "early" ones, without the last
+            quarter of the blocks and the final norm (SAR's own paper).
+        rho: how far the weights are moved uphill before the gradient is taken.
+        reset_below: the source weights come back when the running loss falls below.
+        lr, momentum: of plain SGD.
+        seed: unused, as nothing is random.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
+    learns_from_prediction = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        layers: Layers = "all",
+        rho: float = 0.05,
+        reset_below: float = 0.2,
+        lr: float = 1e-3,
+        momentum: float = 0.9,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        if layers not in get_args(Layers):
+            raise ValueError(f"layers must be one of {get_args(Layers)}, got {layers!r}")
+        trained = norm_parameters(model) if layers == "all" else early_norm_parameters(model)
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
+        super().__init__(model, trained, sgd, seed, output, features)
+        self.rho, self.reset_below = rho, reset_below
+
+    def begin(self, classes: int) -> Stream:
+        return Stream(mean_loss=None)
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        threshold = 0.4 * math.log(logits.shape[1])  # E_0
+        with torch.enable_grad():
+            entropies = entropy(logits)
+            certain = entropies < threshold  # S1
+            if not certain.any():
+                return logits
+            loss = entropies[certain].mean()
+        uphill = self.weights.gradients(loss)
+        if uphill is None:
+            self.learn_from(loss, None)
+            return logits
+        distance = self.rho / (float(total_norm(uphill)) + 1e-12)
+        with self.weights.moved(uphill, distance), torch.enable_grad():
+            entropies = entropy(self.run(images))
+            still_certain = certain & (entropies < threshold)  # S2
+            if not still_certain.any():
+                return logits
+            loss = entropies[still_certain].mean()
+            gradients = self.weights.gradients(loss)
+        if self.learn_from(loss, gradients):
+            self._start_over_before_collapse(loss.item())
+        return logits
+
+    def _start_over_before_collapse(self, loss: float) -> None:
+        stream: Stream = self.stream
+        mean = loss if stream.mean_loss is None else 0.9 * stream.mean_loss + 0.1 * loss
+        stream.mean_loss = mean
+        if mean < self.reset_below:
+            self.weights.restore()  # momentum included
+            stream.mean_loss = None

@@ -1,0 +1,60 @@
+"""TENT: entropy minimisation on every batch (Wang et al., 2021)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from dab.adapter import Adapter
+from dab.features import FeatureSource
+from dab.functional import entropy
+from dab.layers import norm_parameters
+from dab.outputs import Output
+from dab.registry import register
+from dab.statistics import Moments, batch_moments, renormalise
+
+__all__ = ["TENT"]
+
+
+@register("tent")
+class TENT(Adapter):
+    """Minimises the mean entropy of each batch over the normalisation parameters.
+
+    BatchNorm layers normalise with the statistics of the batch; a batch with one value a channel
+    has none, and keeps the source's.
+
+    Args:
+        model: any image classifier with normalisation layers.
+        lr, momentum: of Nesterov's SGD.
+        seed: unused, as nothing is random.
+        output, features: a correction of what is answered; see `dab.outputs`.
+    """
+
+    paper = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
+    learns_from_prediction = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        lr: float = 2.5e-4,
+        momentum: float = 0.9,
+        seed: int = 0,
+        output: Output | str | None = None,
+        features: FeatureSource = None,
+    ) -> None:
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        self.loan.until_end(renormalise(model, _statistics_of_the_batch))
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        with torch.enable_grad():
+            loss = entropy(logits).mean()
+        self.learn(loss)
+        return logits
+
+
+def _statistics_of_the_batch(name: str, layer: nn.Module, x: Tensor) -> Moments | None:
+    return batch_moments(x)

@@ -1,0 +1,69 @@
+"""Output corrections: what is answered may differ from what the model says."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor
+
+__all__ = ["Output", "create_output", "outputs", "register_output"]
+
+_OUTPUTS: dict[str, type[Output]] = {}
+
+Kind = TypeVar("Kind", bound=type["Output"])
+
+
+class Output(ABC):
+    """Corrects the logits of a batch after the method has learned from the uncorrected ones.
+
+    Such a correction reads the order of the labels off the stream: it assumes that neighbours in
+    time belong together, and is worth as much as that is true.
+    """
+
+    needs_features: ClassVar[bool] = False
+
+    @abstractmethod
+    def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """The corrected logits; whatever is remembered of the stream moves on."""
+
+    def reset(self) -> None:
+        """Forget the stream."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what another correction of this kind remembers."""
+
+
+def register_output(name: str) -> Callable[[Kind], Kind]:
+    """Class decorator that makes a correction known under a name."""
+
+    def decorate(cls: Kind) -> Kind:
+        _OUTPUTS[name] = cls
+        return cls
+
+    return decorate
+
+
+def outputs() -> list[str]:
+    """The names of all output corrections, sorted."""
+    return sorted(_OUTPUTS)
+
+
+def create_output(output: Output | str | None) -> Output | None:
+    """A correction of an adapter's own, from a name or an example.
+
+    >>> create_output("prior")
+    Traceback (most recent call last):
+    ValueError: unknown output 'prior'; there are: batch_prior, causal_prior, lame
+    """
+    if isinstance(output, str):
+        if output not in _OUTPUTS:
+            raise ValueError(f"unknown output {output!r}; there are: {', '.join(outputs())}")
+        return _OUTPUTS[output]()
+    # A copy: two adapters given one object have two streams.
+    return deepcopy(output)
