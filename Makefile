@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# One thread a process: the tests run in parallel, and spinning threads would only wait for others.
+test: export OMP_NUM_THREADS := 1
+
 .PHONY: demo test lint format benchmarks clean
 
 demo: .venv/installed
@@ -22,11 +25,16 @@ format: .venv/installed
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks.buffer
 	$(BIN)/python -m benchmarks.step
+	$(BIN)/python -m benchmarks.augmentations
+	$(BIN)/python -m benchmarks.corruptions
 
 # The stamp is newer than what it was made from, so a changed dependency installs again.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# The corruptions' test oracle asks for an opencv that clashes with the headless one.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		imagecorruptions-imaug==1.1.5
 	touch $@
 
 clean:
