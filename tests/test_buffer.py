@@ -217,12 +217,13 @@ RESIDENT = """
 import psutil, torch
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage
 torch.set_num_threads(1)
-batch = torch.randint(0, 256, (16, 3, 224, 224), dtype=torch.uint8).float() / 255
+batch = torch.randint(0, 256, (4, 3, 224, 224), dtype=torch.uint8).float() / 255
+for _ in range(9):  # warm: what torch itself allocates on the way
+    Buffer(BalancedPolicy(16, 1000), ImageStorage(16)).insert(batch, range(4))
 buffer = Buffer(BalancedPolicy(4096, 1000), ImageStorage(4096))
-buffer.insert(batch, range(16))  # warm: what torch itself allocates on the way
 before = psutil.Process().memory_info().rss
-for start in range(16, 5000, 16):
-    buffer.insert(batch, [(start + row) % 1000 for row in range(16)])
+for start in range(0, 5000, 4):
+    buffer.insert(batch, [(start + row) % 1000 for row in range(4)])
 print((psutil.Process().memory_info().rss - before) / 2**20)
 """
 

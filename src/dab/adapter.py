@@ -65,10 +65,10 @@ class Adapter(nn.Module, ABC):
             Features(model, features) if self.output and self.output.needs_features else None
         )
         self.weights = Weights(trained, optimizer)
-        self.loan = Loan(model, self.weights.parameters)
-        self.model = model
         self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
+        self.loan = Loan(model, self.weights.parameters)  # nothing after this fails
+        self.model = model
         self.classes: int | None = None
         self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
         self.stream: Any = None  # what `begin` made
@@ -101,6 +101,16 @@ class Adapter(nn.Module, ABC):
 
     def answer(self, images: Tensor) -> Tensor:
         """`infer`, keeping the features at hand that an output correction may need."""
+        version = images._version
+        logits = self._answer(images)
+        if images._version != version:
+            raise ValueError(
+                "the model changes its input in place, so that it cannot be stored or trained on: "
+                "let it work on a copy"
+            )
+        return logits
+
+    def _answer(self, images: Tensor) -> Tensor:
         if self.features is None:
             return self.infer(images)
         logits, features = self.features(images, lambda: self.infer(images))
@@ -112,8 +122,8 @@ class Adapter(nn.Module, ABC):
 
         With a gradient where one is enabled.
         """
-        if self.model.training:
-            self.model.eval()  # someone has called model.train() meanwhile
+        if any(module.training for module in self.model.modules()):
+            self.model.eval()  # someone has called train() meanwhile
         output = (
             self.model(images)
             if parameters is None
@@ -242,7 +252,7 @@ class Adapter(nn.Module, ABC):
             torch.Generator().set_state(state["generator"].cpu())
             totals = Totals(**state["totals"])
             self.weights.load_state_dict(state["weights"])  # the last that can fail
-        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+        except (AttributeError, LookupError, TypeError, RuntimeError) as error:
             raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
         self.classes, self.images_like = state["classes"], state["images_like"]
         self.stream, self.output = stream, output
@@ -267,7 +277,7 @@ class Adapter(nn.Module, ABC):
         try:
             check_images(blank, self.images_like)
             found = self.infer(blank).shape[1]
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # models refuse images in ways of their own
             raise ValueError(
                 f"the state is of {images_like.dtype} images {tuple(images_like.shape[1:])} in "
                 f"{classes} classes, which does not fit: {error}"

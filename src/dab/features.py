@@ -50,13 +50,14 @@ class Features:
     def __call__(self, images: Tensor, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         """What a forward pass over these images returns, and their (n, d) features in it."""
         if callable(self.source):
-            return forward(), self.source(images).flatten(1)
-        seen: list[Tensor] = []
+            return forward(), _rows(self.source(images), len(images), "features=")
+        seen: list[Any] = []
 
         def tap(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            found = inputs[0] if self.source is None else output
-            if found.ndim == 2 or self.source is not None:  # not a linear layer over tokens
-                seen.append(found)
+            if self.source is not None:
+                seen.append(output)
+            elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
+                seen.append(inputs[0])
 
         taps = [layer.register_forward_hook(tap) for layer in self._layers]
         try:
@@ -64,12 +65,22 @@ class Features:
         finally:
             for handle in taps:
                 handle.remove()
-        if not seen or len(seen[-1]) != len(images):
+        if not seen:
             raise ValueError(
                 "no layer saw one row of features per image: name the layer before the classifier, "
                 "or give a callable: features=..."
             )
-        return output, seen[-1].flatten(1)
+        where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
+        return output, _rows(seen[-1], len(images), where)
+
+
+def _rows(features: Any, count: int, where: str) -> Tensor:
+    if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != count:
+        got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"{where} must give one row of features per image, ({count}, ...), got {got}"
+        )
+    return features.flatten(1)
 
 
 def _is_linear(layer: nn.Module) -> bool:

@@ -21,19 +21,24 @@ TORCH_NORMS = (
     nn.RMSNorm,
 )
 
+SCALES = ("weight", "scale", "gamma")
+
 
 def _is_norm(module: nn.Module) -> bool:
     """One of torch's normalisation layers, or a layer of its own kind that says it is a norm.
 
     Libraries write their own RMSNorm, FilterResponseNorm and the like: leaves of the module
-    tree whose class is called a norm and whose parameters are all per-channel vectors.
+    tree whose class is called a norm, with a scale, and whose parameters are all per-channel
+    vectors. A layer that normalises input pixels has a mean and no scale.
     """
     if isinstance(module, TORCH_NORMS):
         return True
+    own = dict(module.named_parameters(recurse=False))
     return (
         "norm" in type(module).__name__.lower()
         and not any(module.children())
-        and all(parameter.ndim == 1 for parameter in module.parameters(recurse=False))
+        and not own.keys().isdisjoint(SCALES)
+        and all(parameter.numel() == max(parameter.shape, default=1) for parameter in own.values())
     )
 
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from typing import Any
+from weakref import WeakSet
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from dab.layers import norm_layers
+
 __all__ = ["Loan"]
+
+_LENT: WeakSet[nn.Module] = WeakSet()
 
 
 class Loan:
     """A model in eval mode where only `trained` parameters take gradients, until `end`."""
 
     def __init__(self, model: nn.Module, trained: Iterable[nn.Parameter]) -> None:
+        if model in _LENT:
+            warnings.warn(
+                "the model is being adapted already: this adapter's source is what the other one "
+                "has made of it; call detach() on the other one first",
+                stacklevel=4,
+            )
+        _LENT.add(model)
         self.model = model
         self.ended = False
         self._training = [(module, module.training) for module in model.modules()]
         self._requires_grad = [(p, p.requires_grad) for p in model.parameters()]
         self._hooks = [
-            module.register_forward_pre_hook(_contiguous_input)
-            for module in model.modules()
-            if isinstance(module, nn.GroupNorm)
+            layer.register_forward_pre_hook(_contiguous_input, with_kwargs=True)
+            for layer in norm_layers(model).values()
         ]
         model.eval().requires_grad_(False)
         for parameter in trained:
@@ -36,6 +49,7 @@ class Loan:
         if self.ended:
             return
         self.ended = True
+        _LENT.discard(self.model)
         for hook in self._hooks:
             hook.remove()
         for module, training in self._training:
@@ -44,14 +58,19 @@ class Loan:
             parameter.requires_grad_(requires_grad)
 
 
-def _contiguous_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-    """Keeps torch from crashing in the backward of a GroupNorm.
+def _contiguous_input(
+    layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Keeps torch from crashing in the backward of group normalisation.
 
-    On CPU (seen with torch 2.13) that backward segfaults when the layer's input is channels-last
-    and needs no gradient itself: just what the first norm of a conv net with frozen weights gets
-    from channels-last images, and from channels-last weights whatever the images are.
+    On CPU (seen with torch 2.13) that backward segfaults when its input is channels-last and needs
+    no gradient itself: just what the first norm of a conv net with frozen weights gets from
+    channels-last images, and from channels-last weights whatever the images are. Any norm may
+    call it, so all of them are guarded.
     """
-    features = inputs[0]
-    if features.requires_grad or features.is_contiguous():
-        return None
-    return (features.contiguous(), *inputs[1:])
+
+    def contiguous(value: Any) -> Any:
+        alone = isinstance(value, Tensor) and not value.requires_grad
+        return value.contiguous() if alone else value
+
+    return tuple(map(contiguous, inputs)), {key: contiguous(named[key]) for key in named}

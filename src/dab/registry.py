@@ -22,7 +22,8 @@ def register(name: str) -> Callable[[Method], Method]:
 
     def decorate(cls: Method) -> Method:
         known = _METHODS.setdefault(name, cls)
-        if known is not cls and known.__qualname__ != cls.__qualname__:
+        home = (cls.__module__, cls.__qualname__)  # a reloaded module may define its own again
+        if (known.__module__, known.__qualname__) != home:
             raise ValueError(f"the name {name!r} is taken by {known.__qualname__}")
         _METHODS[name] = cls
         cls.name = name

@@ -36,7 +36,7 @@ def bernoulli(count: int, probability: float, generator: torch.Generator) -> Ten
     while positions[-1] < count:
         draws = 16 + int(1.2 * probability * (count - int(positions[-1])))
         uniform = 1 - torch.rand(draws, generator=generator, dtype=torch.float64)  # in (0, 1]
-        gaps = 1 + (uniform.log() / math.log1p(-probability)).floor().long()
+        gaps = 1 + (uniform.log() / math.log1p(-probability)).floor().clamp(max=count).long()
         positions = torch.cat([positions, positions[-1] + gaps.cumsum(0)])
     return positions[1:][positions[1:] < count]
 
@@ -109,6 +109,11 @@ class Weights:
                 strict=True,
             )
         ]
+        if all(gradient is None for gradient in found):
+            raise RuntimeError(
+                "no trained parameter takes part in the model's output: have the model's "
+                "parameters been replaced after it was wrapped?"
+            )
         return found if torch.isfinite(total_norm(found)) else None
 
     def step(self, gradients: Sequence[Tensor | None]) -> None:
@@ -143,7 +148,8 @@ class Weights:
         """Each single number returns to its source value with this probability."""
         for master, source in zip(self.masters, self.source, strict=True):
             chosen = bernoulli(master.numel(), probability, generator).to(master.device)
-            master.view(-1)[chosen] = source.view(-1)[chosen]
+            index = torch.unravel_index(chosen, master.shape)  # whatever the memory layout
+            master[index] = source[index]
         self._write_back()
 
     def restore(self) -> None:

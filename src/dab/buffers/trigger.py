@@ -34,23 +34,26 @@ class Trigger:
         self.kind = kind
         quarter = batch_size // 4
         self.threshold = max(1, quarter if kind == "any" else min(quarter, classes // 2))
-        self._replaced: set[int] = set()
+        self._classes: set[int] = set()  # replaced since the last update
+        self._replacements = 0
 
     @property
     def due(self) -> bool:
-        return len(self._replaced) >= self.threshold
+        count = self._replacements if self.kind == "any" else len(self._classes)
+        return count >= self.threshold
 
     def count(self, incoming: int, outgoing: int) -> None:
         """A sample of class `incoming` has taken the place of one of class `outgoing`."""
-        # Where every replacement counts, each is a class of its own.
-        anything = len(self._replaced)
-        self._replaced.add({"incoming": incoming, "outgoing": outgoing}.get(self.kind, anything))
+        self._classes.add(incoming if self.kind == "incoming" else outgoing)
+        self._replacements += 1
 
     def clear(self) -> None:
-        self._replaced.clear()
+        self._classes.clear()
+        self._replacements = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"replaced": sorted(self._replaced)}
+        return {"classes": sorted(self._classes), "replacements": self._replacements}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._replaced = set(state["replaced"])
+        """Take over what has been replaced, whatever kind of trigger counted it."""
+        self._classes, self._replacements = set(state["classes"]), state["replacements"]

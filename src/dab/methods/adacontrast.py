@@ -77,7 +77,11 @@ class AdaContrast(Adapter):
         Ring(queue)  # a wrong capacity fails here, before the model is touched
         self._tap = Features(model, features)
         sgd = partial(
-            torch.optim.SGD, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=True
+            torch.optim.SGD,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            nesterov=momentum > 0,
         )
         super().__init__(model, all_parameters(model), sgd, seed, output, features)
         self.temperature, self.queue, self.teacher = temperature, queue, teacher

@@ -60,7 +60,7 @@ class CoTTA(Adapter):
     ) -> None:
         if augmentations < 1:
             raise ValueError(f"augmentations must be at least 1, got {augmentations}")
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, all_parameters(model), sgd, seed, output, features)
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from copy import copy
 from dataclasses import dataclass
@@ -98,13 +99,12 @@ class DAB(Adapter):
             raise ValueError(f"admission must be one of {get_args(Admission)}, got {admission!r}")
         if filling not in get_args(Filling):
             raise ValueError(f"filling must be one of {get_args(Filling)}, got {filling!r}")
-        self.capacity, self.batch_size, self.ensemble = capacity, batch_size, ensemble
+        self.capacity, self.batch_size = operator.index(capacity), operator.index(batch_size)
+        self.ensemble = ensemble
         self.admission, self.filling = admission, filling
-        self._make_storage = partial(ImageStorage, capacity, storage, device)
+        self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
         self.begin(classes=2)  # a wrong option fails here, not in the first call
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         if found := batch_norms(model):
             warnings.warn(
                 f"the model has {len(found)} BatchNorm layers (first: {next(iter(found))!r}): "
@@ -112,6 +112,8 @@ class DAB(Adapter):
                 "classes, so the source statistics are kept and only scale and shift adapt",
                 stacklevel=2,
             )
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
 
     def begin(self, classes: int) -> Stream:
         return Stream(
@@ -149,13 +151,14 @@ class DAB(Adapter):
             elif self.filling == "adapt":
                 stream.trigger.count(incoming=label, outgoing=label)
         self.last.admitted, self.last.fill = len(labels), len(stream.buffer)
-        if stream.trigger.due:
+        # A trigger resumed without its buffer waits for the buffer to fill again.
+        if stream.trigger.due and (self.filling == "adapt" or len(stream.buffer) == self.capacity):
+            self._update(stream, images.device)
             stream.trigger.clear()
-            self._update(stream)
         return logits
 
-    def _update(self, stream: Stream) -> None:
-        images = stream.buffer.sample(self.batch_size, self.generator, self.weights.device)
+    def _update(self, stream: Stream, device: torch.device) -> None:
+        images = stream.buffer.sample(self.batch_size, self.generator, device)
         with torch.enable_grad():
             logits = self.run(images)
             entropies = entropy(logits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,8 +30,7 @@ logger = logging.getLogger("dab")
 class Stream:
     """What EATA remembers of its stream."""
 
-    tendency: Tensor | None  # q: mean prediction of the samples trained on; None before the first
-    fisher: NamedTensors  # constant, but a resumed run has no source images to make it again
+    tendency: Tensor | None = None  # q: mean prediction of the samples trained on, if any
 
 
 @register("eata")
@@ -69,21 +68,25 @@ class EATA(Adapter):
         output: Output | str | None = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        for name, value in (("fisher_images", fisher_images), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.margin, self.fisher_weight = margin, fisher_weight
+        self.fisher = NamedTensors(self.weights.names)
         if source_images is None:
             logger.warning("eata: no source_images, so it runs as ETA, without the Fisher term")
-            self._fisher: list[Tensor] = []
         else:
             try:
-                self._fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
+                fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
+                self.fisher.tensors = fisher
             except BaseException:
                 self.detach()  # bad source images leave the model as it was
                 raise
 
     def begin(self, classes: int) -> Stream:
-        return Stream(None, NamedTensors(self.weights.names, self._fisher))
+        return Stream()
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         stream: Stream = self.stream
@@ -99,7 +102,7 @@ class EATA(Adapter):
                 return logits
             kept = entropies[chosen]
             loss = ((threshold - kept.detach()).exp() * kept).mean()
-            loss = loss + self.fisher_weight * self._distance(stream.fisher)
+            loss = loss + self.fisher_weight * self._distance()
         if self.learn(loss):
             stream.tendency = (
                 y[chosen].mean(dim=0)
@@ -108,12 +111,22 @@ class EATA(Adapter):
             )
         return logits
 
-    def _distance(self, fisher: NamedTensors) -> Tensor | float:
+    def state_dict(self, *, buffer: bool = True) -> dict[str, Any]:  # type: ignore[override]
+        # A resumed run may have no source images to estimate it from again.
+        return {**super().state_dict(buffer=buffer), "fisher": self.fisher.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # type: ignore[override]
+        fisher = NamedTensors(self.weights.names)
+        fisher.load_state_dict(state.get("fisher", {}))
+        super().load_state_dict(state)
+        self.fisher = fisher
+
+    def _distance(self) -> Tensor | float:
         """sum_j F_j (theta_j - theta0_j)^2"""
-        if not fisher.tensors:
+        if not self.fisher.tensors:
             return 0.0
         weights = self.weights
-        parts = zip(fisher.tensors, weights.parameters, weights.source, strict=True)
+        parts = zip(self.fisher.tensors, weights.parameters, weights.source, strict=True)
         return torch.stack(
             [(f * (theta.to(source) - source).square()).sum() for f, theta, source in parts]
         ).sum()

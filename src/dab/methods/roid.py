@@ -67,7 +67,7 @@ class ROID(Adapter):
         output: Output | str | None = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.temperature, self.ensemble = temperature, ensemble
 

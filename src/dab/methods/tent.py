@@ -45,7 +45,7 @@ class TENT(Adapter):
         output: Output | str | None = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=True)
+        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.loan.until_end(renormalise(model, _statistics_of_the_batch))
 

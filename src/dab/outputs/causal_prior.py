@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from dab.functional import probabilities, uniform
+from dab.functional import uniform
 from dab.outputs.output import Output, register_output
 from dab.running import RunningMean
 
@@ -20,41 +22,51 @@ _CHUNK = 256
 
 @register_output("causal_prior")
 class CausalPrior(Output):
-    """Adds the log of a decayed tally of the stream's own predictions, sample by sample.
+    """Adds how much likelier each class has been lately than in the long run, sample by sample.
 
-    Sample i is corrected with the tally t of the samples before it, never with later ones, so
-    that it works for single samples too: z_i + s log(C t + floor).
+    Two decayed tallies of the classes predicted before correction are kept, a short and a long one.
+    Sample i is corrected with the tallies of the samples before it, never with later ones, so that
+    single samples work too: z_i + s log((C short + floor) / (C long + floor)).
 
-    It assumes that the recent past foretells the next label, which holds for a camera and not for
-    a shuffled test set. So it measures that: how much likelier (in nats) the tally made the
-    predictions that came than a uniform guess would have. The strength s follows the running mean
-    of this gain, and fades to nothing where there is none.
+    It assumes that the recent past foretells the next label, which holds for a camera and not for a
+    shuffled test set. So it measures that: how much likelier (in nats, of at most log C) the short
+    tally made the predictions that came than the long one did. The strength s follows the running
+    mean of this gain, and fades to nothing where there is none. The long tally is what a shuffled
+    stream through a biased model looks like: against a uniform guess, such a bias would pass for
+    correlation. Runs of one class that outlast the long tally by far are taken for a bias, too.
 
     Args:
-        decay: of the tally, a sample.
+        decay: of the short tally, a sample.
+        long_decay: of the long tally, a sample.
         floor: keeps a class that has not been seen lately possible.
         patience: decay of the mean gain, a sample.
-        full_gain: nats of mean gain at which the prior is trusted fully.
+        trust_from, trust_fully: where the strength leaves 0 and where it reaches 1, as shares of
+            the largest possible gain, log C.
     """
 
     def __init__(
         self,
         decay: float = 0.9,
+        long_decay: float = 0.999,
         floor: float = 0.1,
-        patience: float = 0.98,
-        full_gain: float = 0.5,
+        patience: float = 0.998,
+        trust_from: float = 0.03,
+        trust_fully: float = 0.1,
     ) -> None:
-        for name, value in (("decay", decay), ("patience", patience)):
+        decays = {"decay": decay, "long_decay": long_decay, "patience": patience}
+        for name, value in decays.items():
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, got {value}")
-        if floor <= 0 or full_gain <= 0:
-            raise ValueError("floor and full_gain must be positive")
-        self.decay, self.floor = decay, floor
-        self.patience, self.full_gain = patience, full_gain
+        if floor <= 0:
+            raise ValueError(f"floor must be positive, got {floor}")
+        if not 0 <= trust_from < trust_fully:
+            raise ValueError("trust_from must lie between 0 and trust_fully")
+        self.decay, self.long_decay, self.floor, self.patience = decay, long_decay, floor, patience
+        self.trust_from, self.trust_fully = trust_from, trust_fully
         self.reset()
 
     def reset(self) -> None:
-        self._tally: Tensor | None = None
+        self._short, self._long = Tally(self.decay), Tally(self.long_decay)
         self._gain = RunningMean(self.patience)
         self._strength = 0.0
 
@@ -62,29 +74,64 @@ class CausalPrior(Output):
         return torch.cat([self._correct(chunk) for chunk in torch.split(logits, _CHUNK)])
 
     def _correct(self, logits: Tensor) -> Tensor:
-        y = probabilities(logits)
-        n, classes = y.shape
-        tally = (uniform(classes) if self._tally is None else self._tally).to(y)
-        # Row i: the tally before sample i, t_i = d^i t_0 + (1 - d) sum_{j < i} d^(i - 1 - j) y_j.
-        age = torch.arange(n + 1, device=y.device)[:, None] - torch.arange(n, device=y.device) - 1
-        past = torch.where(age >= 0, (1 - self.decay) * self.decay ** age.clamp_min(0), 0).to(y)
-        fading = self.decay ** torch.arange(n + 1, device=y.device)[:, None]
-        tallies = fading.to(y) * tally + past @ y
-        self._tally, tallies = tallies[-1], tallies[:-1]
-
-        gains = (classes * (tallies * y).sum(dim=1) + self.floor).log()
+        classes = logits.shape[1]
+        predicted = F.one_hot(logits.argmax(dim=1), classes).double()
+        short, long = (
+            classes * tally.follow(predicted) + self.floor for tally in (self._short, self._long)
+        )
+        prior = (short / long).log()
+        gains = (prior * predicted).sum(dim=1) / math.log(classes)
         # What the gains up to a sample say holds for the next one.
         means = self._gain.follow(gains.tolist())
-        trust = [min(1.0, max(0.0, mean / self.full_gain)) for mean in means]
+        width = self.trust_fully - self.trust_from
+        trust = [min(1.0, max(0.0, (mean - self.trust_from) / width)) for mean in means]
         strengths, self._strength = [self._strength, *trust[:-1]], trust[-1]
-        prior = (classes * tallies + self.floor).log()
-        return logits + (torch.tensor(strengths).to(y)[:, None] * prior).to(logits)
+        strength = torch.tensor(strengths, dtype=prior.dtype, device=prior.device)
+        return logits + (strength[:, None] * prior).to(logits)
 
     def state_dict(self) -> dict[str, Any]:
-        tally = None if self._tally is None else self._tally.clone()
-        return {"tally": tally, "gain": self._gain.state_dict(), "strength": self._strength}
+        return {
+            "short": self._short.state_dict(),
+            "long": self._long.state_dict(),
+            "gain": self._gain.state_dict(),
+            "strength": self._strength,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._tally = None if state["tally"] is None else state["tally"].clone()
+        self._short.load_state_dict(state["short"])
+        self._long.load_state_dict(state["long"])
         self._gain.load_state_dict(state["gain"])
         self._strength = state["strength"]
+
+
+class Tally:
+    """Shares of the classes in a sequence in which older predictions count less.
+
+    Starts with one prediction's worth of a uniform guess.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self._sum: Tensor | None = None
+        self._weight = 1.0
+
+    def follow(self, predicted: Tensor) -> Tensor:
+        """Take in rows one by one; the shares before each of them."""
+        n, classes = predicted.shape
+        start = uniform(classes) if self._sum is None else self._sum
+        # Before row i: d^i sum_0 + sum_{j < i} d^(i - 1 - j) row_j, and the same of ones.
+        number = torch.arange(n + 1, device=predicted.device, dtype=predicted.dtype)[:, None]
+        age = number - number[:-1].T - 1
+        past = torch.where(age >= 0, self.decay ** age.clamp_min(0), 0)
+        fading = self.decay**number
+        sums = fading * start.to(predicted) + past @ predicted
+        weights = fading * self._weight + past.sum(dim=1, keepdim=True)
+        self._sum, self._weight = sums[-1].clone(), float(weights[-1])
+        return sums[:-1] / weights[:-1]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sum": None if self._sum is None else self._sum.clone(), "weight": self._weight}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sum = None if state["sum"] is None else state["sum"].clone()
+        self._weight = state["weight"]
