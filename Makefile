@@ -27,6 +27,7 @@ benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.augmentations
 	$(BIN)/python -m benchmarks.corruptions
+	$(BIN)/python -m benchmarks.outputs
 
 # The stamp is newer than what it was made from, so a changed dependency installs again.
 .venv/installed: pyproject.toml constraints.txt
