@@ -1,0 +1,66 @@
+"""What the documents show is run."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import dab
+from dab.functional import entropy
+from dab.layers import norm_parameters
+from tests.nets import net, stream
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text()
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+def test_the_example_of_the_readme_runs():
+    (example,) = blocks("README.md", "python")
+    names = {"model": net("layernorm"), "stream": stream()}
+    exec(example, names)
+    assert names["adapter"].totals.calls == len(stream())
+
+
+def test_the_make_targets_of_the_readme_exist():
+    (commands,) = blocks("README.md", "sh")
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", commands, re.MULTILINE)
+    assert targets == ["demo", "test"]
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_every_relative_link_leads_somewhere():
+    for document in ROOT.glob("**/*.md"):
+        if not document.relative_to(ROOT).parts[0].startswith("."):
+            for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
+                assert (document.parent / target).exists(), (document, target)
+
+
+def test_every_method_is_in_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in dab.methods() if f"| `{name}` |" not in readme] == []
+
+
+def test_the_method_of_the_contributing_guide_works():
+    (example,) = blocks("CONTRIBUTING.md", "python")
+    names = {
+        **{"Adapter": dab.Adapter, "nn": nn, "partial": partial, "torch": torch, "Tensor": Tensor},
+        # Not the real registry, which the contract suite runs over.
+        **{"register": lambda name: lambda cls: cls, "entropy": entropy},
+        "norm_parameters": norm_parameters,
+    }
+    exec(example, names)
+    adapter = names["Mine"](net("layernorm"))
+    for images in stream():
+        adapter(images)
+    assert adapter.totals.updates == len(stream())
