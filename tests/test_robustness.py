@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 import dab
 from dab.layers import norm_layers, norm_parameters
-from tests.nets import net, stream
+from tests.nets import TinyViT, net, stream
 from tests.same import same
 
 
@@ -223,6 +224,41 @@ def test_adapters_pickle():
     twin = pickle.loads(pickle.dumps(adapter))
     expected = [copy.deepcopy(adapter)(images) for images in stream()[5:6]]
     assert same([twin(images) for images in stream()[5:6]], expected)
+
+
+NORM_ONLY = ["dab", "eata", "note", "roid", "rotta", "sar", "tent"]
+
+
+@pytest.mark.parametrize("method", NORM_ONLY)
+def test_the_state_beside_the_buffer_stays_under_one_mib_for_a_vit_b(method):
+    """No copy of 86 million parameters where 38,400 change."""
+
+    def storages() -> dict[int, int]:
+        gc.collect()
+        tensors = [t for t in gc.get_objects() if type(t) in (Tensor, nn.Parameter)]
+        return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = TinyViT(1000, width=768, patch=16, blocks=12)
+        nn.init.normal_(model.head.weight, std=1.0)  # certain enough for every method's filter
+    batches = stream((8,) * 8, size=16)
+    before = storages()
+    options = {
+        "dab": {"capacity": 8, "batch_size": 8, "trigger": "any"},
+        "eata": {"margin": 2.0},
+        "note": {"capacity": 8, "update_every": 16},
+        "rotta": {"capacity": 8, "update_every": 16},
+    }
+    adapter = dab.create(method, model, **options.get(method, {}))
+    for images in batches:
+        adapter(images)
+    assert adapter.totals.updates > 0
+    buffer = getattr(adapter.stream, "buffer", getattr(adapter.stream, "memory", None))
+    pixels = 0 if buffer is None else buffer.storage._stored.untyped_storage().nbytes()
+    added = sum(n for pointer, n in storages().items() if pointer not in before) - pixels
+    assert sum(p.numel() for p in adapter.weights.parameters) == 38_400
+    assert 2 * 4 * 38_400 <= added < 2**20  # source and momentum at least
 
 
 def test_a_vit_that_asserts_its_image_size_refuses_a_state_with_a_value_error():
