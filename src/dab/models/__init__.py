@@ -1,0 +1,1 @@
+"""Small classifiers of the embedded benchmarks, with their training recipes and weights."""
