@@ -3,8 +3,8 @@
 Glyphs are synthetic: letters drawn with the fonts inside matplotlib. The source model is the small
 ViT that ships with the package. The stream shows 100 classes one after the other under Gaussian
 noise of severity 5, in batches of 64; each method starts from the same weights. The learning rate
-is 2e-3 for both methods instead of the paper's 2.5e-4, which is for a far larger net. Domain, learning
-rate and buffer size were picked after a look at a few runs: a demonstration, not a result.
+is 2e-3 for both methods instead of the paper's 2.5e-4, which is for a far larger net. Domain,
+learning rate and buffer size were picked after a look at a few runs: a demonstration, no result.
 """
 
 from __future__ import annotations
