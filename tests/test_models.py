@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dab.datasets.glyphs import CHARACTERS, Glyphs
+from dab.datasets.images import to_tensor
 from dab.models import training, zoo
 from dab.models.train_cifar10 import crop_and_flip
 from dab.models.training import Recipe
@@ -180,7 +181,7 @@ def test_every_other_image_is_mirrored():
 
 def test_to_tensor_puts_colours_first():
     images = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
-    tensor = training.to_tensor(images)
+    tensor = to_tensor(images)
     assert tensor.shape == (2, 3, 4, 5)
     for index in np.ndindex(images.shape):
         n, row, column, colour = index

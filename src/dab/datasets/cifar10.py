@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import shutil
 import subprocess
@@ -12,11 +11,15 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dab import files
+from dab.datasets.images import Indices, fingerprint
 
 __all__ = ["CIFAR10", "CLASSES", "Split", "fetch"]
 
@@ -71,7 +74,12 @@ class CIFAR10:
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
         return self.images[index], int(self.labels[index])
 
-    def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all images and labels."""
+        return fingerprint("cifar10", self.images, self.labels)
+
+    def batch(self, indices: Indices) -> NDArray[np.uint8]:
         """The images at these indices, stacked."""
         return self.images[np.asarray(indices, dtype=np.int64)]
 
@@ -109,9 +117,7 @@ def convert(archive: str | Path, folder: str | Path) -> Path:
     except tarfile.TarError as error:
         raise ValueError(f"{archive} is no archive of {PACKAGE}: {error}") from error
     file = Path(folder) / FILE
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{FILE}.{os.getpid()}.part")
-    with unfinished.open("wb") as out:
+    with files.aside(file) as unfinished, unfinished.open("wb") as out:
         np.savez(
             out,
             train_images=train.images,
@@ -119,7 +125,6 @@ def convert(archive: str | Path, folder: str | Path) -> Path:
             test_images=test.images,
             test_labels=test.labels,
         )
-    unfinished.replace(file)
     return file
 
 

@@ -6,16 +6,17 @@ Nothing is downloaded: the fonts are those that ship inside matplotlib.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import matplotlib
 import numpy as np
 from matplotlib.ft2font import FT2Font
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+
+from dab.datasets.images import Indices, fingerprint
 
 __all__ = ["CHARACTERS", "Glyphs", "Split"]
 
@@ -98,7 +99,13 @@ class Glyphs:
         rng = np.random.default_rng([self.seed, _IMAGES, index])
         return _draw(CHARACTERS[label], rng), label
 
-    def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the labels and of a few images: another version of a font shows in them."""
+        probes = np.linspace(0, len(self) - 1, 32).astype(np.int64)
+        return fingerprint(f"glyphs {self.seed}", self.labels, self.batch(probes))
+
+    def batch(self, indices: Indices) -> NDArray[np.uint8]:
         """The images at these indices, stacked."""
         images = np.empty((len(indices), SIZE, SIZE, 3), np.uint8)
         for row, index in enumerate(indices):

@@ -6,43 +6,33 @@ import argparse
 import hashlib
 import io
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
+
+from dab import files
+from dab.datasets.images import Images, to_tensor
 
 __all__ = [
     "Augment",
-    "Images",
     "Recipe",
     "accuracy",
     "crop",
     "options",
     "publish",
     "run",
-    "to_tensor",
     "train",
 ]
 
 Augment = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
-
-
-class Images(Protocol):
-    """A data set of dab.datasets."""
-
-    labels: NDArray[np.int64]
-
-    def __len__(self) -> int: ...
-
-    def batch(self, indices: Any) -> NDArray[np.uint8]: ...
 
 
 @dataclass(frozen=True)
@@ -64,11 +54,6 @@ class Recipe:
         if step < rise:
             return self.lr * (step + 1) / rise
         return self.lr * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
-
-
-def to_tensor(images: NDArray[np.uint8]) -> Tensor:
-    """Bytes (n, h, w, 3) as floats (n, 3, h, w) in [0, 1]."""
-    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
 
 
 def train(
@@ -153,7 +138,7 @@ def publish(model: nn.Module, file: Path) -> str:
     halves = {name: value.half().contiguous() for name, value in model.state_dict().items()}
     model.load_state_dict(halves)
     content = save(halves)
-    _replace(file, content)
+    files.write(file, content)
     return hashlib.sha256(content).hexdigest()
 
 
@@ -209,7 +194,7 @@ def _save(
         },
         content,
     )
-    _replace(file, content.getvalue())
+    files.write(file, content.getvalue())
 
 
 def _resume(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> int:
@@ -225,11 +210,3 @@ def _resume(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, reci
     optimizer.load_state_dict(state["optimizer"])
     step: int = state["step"]
     return step
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file such that nobody ever sees half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
-    unfinished.write_bytes(content)
-    unfinished.replace(file)

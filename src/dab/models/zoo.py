@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from importlib import resources
+from typing import Any
 
 import torch
 
 from dab.models.vit import ViT
 
-__all__ = ["load", "names"]
+__all__ = ["card", "load", "names"]
 
 # What the training scripts print at their end.
 SHA256 = {
@@ -34,6 +35,19 @@ def load(name: str) -> ViT:
         raise ValueError(f"unknown model {name!r}; there are: {', '.join(names())}")
     content = (resources.files("dab.models") / "weights" / f"{name}.safetensors").read_bytes()
     return _model(name, content).eval()
+
+
+def card(name: str) -> dict[str, Any]:
+    """What tells a model from all others."""
+    model = load(name)
+    return {
+        "name": f"dab/{name}",
+        "weights": SHA256[name],
+        "preprocessing": {
+            "mean": model.mean.flatten().tolist(),
+            "std": model.std.flatten().tolist(),
+        },
+    }
 
 
 def _model(name: str, content: bytes) -> ViT:

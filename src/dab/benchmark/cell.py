@@ -1,0 +1,88 @@
+"""A cell of a table: one method on one stream."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import dab
+from dab.corruptions import CORRUPTIONS
+from dab.streams import Setting
+
+__all__ = ["Cell", "parse_method"]
+
+CONTINUAL = Setting()
+
+# What a run gives a method by itself, where the method asks for it.
+GIVEN = ("model", "seed", "source_images")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method with its options on one stream.
+
+    >>> cell = Cell("dab", {"capacity": 256}, setting=Setting.parse("correlated"))
+    >>> cell.all_options()["capacity"], cell.all_options()["ensemble"]
+    (256, 0.99)
+    >>> Cell("dab", {"capactiy": 256})
+    Traceback (most recent call last):
+    ValueError: dab has no option 'capactiy'; it has: capacity, batch_size, ...
+    """
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    data: str = "glyphs"
+    setting: Setting = CONTINUAL
+    seed: int = 0
+    batch_size: int = 64
+    corruptions: Sequence[str] = CORRUPTIONS
+    severity: int = 5
+
+    def __post_init__(self) -> None:
+        known = self._defaults()
+        for option in self.options:
+            if option not in known:
+                raise ValueError(
+                    f"{self.method} has no option {option!r}; it has: {', '.join(known)}"
+                )
+
+    def all_options(self) -> dict[str, Any]:
+        """The method's options: those of this cell, and the defaults of all others."""
+        return {**self._defaults(), **self.options}
+
+    def _defaults(self) -> dict[str, Any]:
+        parameters = inspect.signature(dab.method(self.method)).parameters.values()
+        return {option.name: option.default for option in parameters if option.name not in GIVEN}
+
+    def source(self) -> Cell:
+        """The cell of the source model on the same stream."""
+        return replace(self, method="source", options={})
+
+
+def parse_method(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """A method with its options, and one for each combination where an option has several values.
+
+    >>> parse_method("dab capacity=64,256 lr=1e-3")
+    [('dab', {'capacity': 64, 'lr': 0.001}), ('dab', {'capacity': 256, 'lr': 0.001})]
+    """
+    name, *settings = text.split() or [""]
+    choices = {}
+    for setting in settings:
+        option, equals, values = setting.partition("=")
+        if not (equals and values):
+            raise ValueError(f"an option is written NAME=VALUE, got {setting!r}")
+        choices[option] = [_value(value) for value in values.split(",")]
+    return [
+        (name, dict(zip(choices, values, strict=True))) for values in product(*choices.values())
+    ]
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text  # a word

@@ -1,0 +1,45 @@
+"""Stopping in good order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """While this is open, a first Ctrl-C or SIGTERM is a request, and a second one ends at once.
+
+    >>> with Interrupts() as interrupts:
+    ...     interrupts.requested
+    False
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> Interrupts:
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():  # others may not handle signals
+            self._before = {kind: signal.signal(kind, self._request) for kind in self.SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._restore()
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for kind, handler in self._before.items():
+            signal.signal(kind, handler)

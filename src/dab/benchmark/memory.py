@@ -1,0 +1,29 @@
+"""How much memory a piece of work takes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+__all__ = ["peak_mib", "restart_peak"]
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def restart_peak() -> None:
+    """Forget the peak so far, where the system allows it (Linux)."""
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return  # then the peak is that of the whole process
+
+
+def peak_mib() -> float:
+    """The most memory that the process has had resident."""
+    if _STATUS.exists():
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    unit = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

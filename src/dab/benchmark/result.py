@@ -1,0 +1,97 @@
+"""What came out of a run, and where it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dab import files
+from dab.streams import Stream
+
+__all__ = ["Result", "key", "results"]
+
+FILE = "result.json"
+WINDOWS = 150  # into which a stream is cut to see its error over time
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figures of a finished run. Errors are in %.
+
+    All but the last three are the same to the bit whenever and however often interrupted the run
+    is made; those three are measured.
+    """
+
+    card: Mapping[str, Any]
+    error: float  # plain mean over the domains
+    errors: Mapping[str, float]  # by domain
+    window: int  # images in a window
+    windows: list[float]  # error over time
+    predictions: str  # a hash of every single prediction
+    updates: int
+    update_rate: float  # share of the calls that updated
+    admitted: int
+    skipped: int  # calls that learned nothing because a number was not finite
+    seconds: float  # in the adapter
+    images_per_second: float
+    peak_memory_mib: float  # resident, of the process
+
+    def write(self, folder: Path) -> None:
+        files.write(folder / FILE, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Result | None:
+        """The result in a folder, or None if its run has not finished."""
+        file = folder / FILE
+        if not file.exists():
+            return None
+        try:
+            return cls(**json.loads(file.read_text()))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{file} is damaged ({error}): remove it to run it again") from error
+
+
+def results(out: Path) -> Iterator[Result]:
+    """All finished runs of a folder."""
+    for file in sorted(out.glob(f"*/{FILE}")):
+        result = Result.read(file.parent)
+        assert result is not None
+        yield result
+
+
+def key(card: Mapping[str, Any]) -> str:
+    """The name of a run's folder: a hash of its identity card.
+
+    >>> key({"method": "dab", "seed": 0}) == key({"seed": 0, "method": "dab"})
+    True
+    """
+    canonical = json.dumps(card, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:20]
+
+
+def errors_by_domain(stream: Stream, wrong: NDArray[np.bool_]) -> dict[str, float]:
+    """Wrong predictions in % of a domain's images."""
+    counts = np.bincount(stream.domain, minlength=len(stream.domains))
+    found = np.bincount(stream.domain, weights=wrong, minlength=len(stream.domains))
+    return dict(zip(stream.domains, (100 * found / counts).tolist(), strict=True))
+
+
+def errors_by_window(wrong: NDArray[np.bool_], window: int) -> list[float]:
+    """Wrong predictions in % of each `window` images; the last one may be shorter."""
+    starts = np.arange(0, len(wrong), window)
+    sizes = np.diff(np.append(starts, len(wrong)))
+    errors: list[float] = (100 * np.add.reduceat(wrong.astype(np.int64), starts) / sizes).tolist()
+    return errors
+
+
+def window_size(stream: Stream) -> int:
+    """A multiple of the batch size that cuts the stream into about `WINDOWS` windows."""
+    batches = max(1, round(stream.samples / WINDOWS / stream.batch_size))
+    return batches * stream.batch_size

@@ -1,0 +1,229 @@
+"""Predict, count, adapt: one method over one stream, resumable at any moment."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import dab
+from dab import files
+from dab.adapter import Adapter
+from dab.benchmark import memory
+from dab.benchmark.cell import Cell
+from dab.benchmark.interrupts import Interrupts
+from dab.benchmark.result import Result, errors_by_domain, errors_by_window, key, window_size
+from dab.benchmark.task import Task
+from dab.counters import Step
+from dab.datasets.images import fingerprint
+from dab.streams import Batch, Stream
+
+__all__ = ["Interrupted", "Watch", "run"]
+
+logger = logging.getLogger("dab")
+
+CHECKPOINT = "checkpoint.pt"
+STEP_FIELDS = [field.name for field in fields(Step)]
+
+Watch = Callable[[Cell, int, int], None]
+"""Called after each batch with the images seen and the images of the whole stream."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop and has left a checkpoint to go on from."""
+
+
+def run(
+    cell: Cell,
+    task: Task,
+    out: Path,
+    *,
+    cache: Path | None = None,
+    workers: int | None = None,
+    checkpoint_every: int = 200,
+    watch: Watch = lambda cell, seen, samples: None,
+) -> Result:
+    """The result of a cell: read if it is there, continued if it was begun, else run.
+
+    The source model is run first on the same stream, if it has not been: its error is part of
+    every other run's identity, and what they are compared with.
+
+    Args:
+        cell: what to run.
+        task: the model and images it names.
+        out: the folder of all results; the run gets a folder in it, named by its identity card.
+        cache: folder for corrupted images; None for the user's.
+        workers: processes that make images ahead; None for one if any are still to be made.
+        checkpoint_every: batches from one checkpoint to the next.
+        watch: is told of the progress.
+    """
+    again = partial(
+        run,
+        task=task,
+        out=out,
+        cache=cache,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+        watch=watch,
+    )
+    domains = task.domains(cell.corruptions, cell.severity, cell.setting, cache)
+    stream = Stream(domains, cell.setting, cell.seed, cell.batch_size)
+    source_error = None if cell.method == "source" else again(cell.source()).error
+    card = identity_card(cell, task, stream, source_error)
+    folder = out / key(card)
+    if finished := Result.read(folder):
+        return finished
+    if workers is None:
+        workers = 0 if stream.ready else 1
+    evaluation = Evaluation(cell, task, stream)
+    evaluation.resume(folder / CHECKPOINT)
+    memory.restart_peak()
+    with Interrupts() as interrupts:
+        for batch in stream.batches(evaluation.done, workers):
+            evaluation.step(batch)
+            watch(cell, stream.position(evaluation.done), stream.samples)
+            if interrupts.requested and evaluation.done < len(stream):
+                evaluation.save(folder / CHECKPOINT)
+                raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
+            if evaluation.done % checkpoint_every == 0:
+                evaluation.save(folder / CHECKPOINT)
+    evaluation.write_trace(folder)
+    result = evaluation.result(card)
+    result.write(folder)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return result
+
+
+def identity_card(
+    cell: Cell, task: Task, stream: Stream, source_error: float | None
+) -> dict[str, Any]:
+    """Everything that the figures of a run depend on."""
+    return {
+        "method": cell.method,
+        "options": {name: _plain(cell, name) for name in cell.all_options()},
+        "data": {
+            "name": task.name,
+            "images": stream.fingerprint,
+            "samples": stream.samples,
+            "domains": list(stream.domains),
+            "severity": cell.severity,
+        },
+        "model": dict(task.model_card),
+        "setting": str(cell.setting),
+        "seed": cell.seed,
+        "batch_size": cell.batch_size,
+        "versions": {"dab": dab.__version__, "torch": torch.__version__, "numpy": np.__version__},
+        "source_error": source_error,
+    }
+
+
+def _plain(cell: Cell, name: str) -> Any:
+    value = cell.all_options()[name]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(
+        f"{cell.method}'s option {name} must be a plain value in a benchmark, got {value!r}"
+    )
+
+
+class Evaluation:
+    """An adapter on its way over a stream, with what it has predicted and done so far."""
+
+    def __init__(self, cell: Cell, task: Task, stream: Stream) -> None:
+        self.stream = stream
+        self.resets = cell.setting.shift == "reset_each_shift"
+        self.adapter = _adapter(cell, task)
+        self.done = 0  # batches
+        self.seconds = 0.0
+        self.peak_memory = 0.0
+        self.predictions = torch.zeros(stream.samples, dtype=torch.int32)
+        self.steps = torch.zeros(len(stream), len(STEP_FIELDS), dtype=torch.float64)
+
+    def step(self, batch: Batch) -> None:
+        """The prediction counts that was made before the adapter learned from the batch."""
+        began = time.perf_counter()
+        if self.resets and self.stream.is_shift(self.done):
+            self.adapter.reset()
+        predicted = self.adapter(batch.images).argmax(dim=1)
+        self.seconds += time.perf_counter() - began
+        at = self.stream.position(self.done)
+        self.predictions[at : at + len(predicted)] = predicted
+        record = asdict(self.adapter.last)
+        record["loss"] = float("nan") if record["loss"] is None else record["loss"]
+        self.steps[self.done] = torch.tensor(list(record.values()), dtype=torch.float64)
+        self.done += 1
+
+    def save(self, file: Path) -> None:
+        """Leave everything behind that is needed to go on after the last batch."""
+        content = io.BytesIO()
+        torch.save(
+            {
+                "adapter": self.adapter.state_dict(),
+                "done": self.done,
+                "seconds": self.seconds,
+                "peak_memory": max(self.peak_memory, memory.peak_mib()),
+                "predictions": self.predictions,
+                "steps": self.steps,
+            },
+            content,
+        )
+        files.write(file, content.getvalue())
+
+    def resume(self, file: Path) -> None:
+        """Go on from a checkpoint, if there is one."""
+        if not file.exists():
+            return
+        try:
+            state = torch.load(file, weights_only=True)
+            self.adapter.load_state_dict(state.pop("adapter"))
+        except Exception as error:  # torch.load fails in many ways on a damaged file
+            logger.warning("%s cannot be read, so the run starts again: %s", file, error)
+            return
+        vars(self).update(state)
+
+    def write_trace(self, folder: Path) -> None:
+        """Every prediction and what each call did, for a look into the run."""
+        with files.aside(folder / "trace.npz") as unfinished, unfinished.open("wb") as file:
+            steps = dict(zip(STEP_FIELDS, self.steps.numpy().T, strict=True))
+            np.savez_compressed(file, predictions=self.predictions.numpy(), **steps)
+
+    def result(self, card: dict[str, Any]) -> Result:
+        wrong = self.predictions.numpy() != self.stream.labels
+        errors = errors_by_domain(self.stream, wrong)
+        window = window_size(self.stream)
+        total = dict(zip(STEP_FIELDS, self.steps.sum(dim=0).tolist(), strict=True))
+        return Result(
+            card=card,
+            error=sum(errors.values()) / len(errors),
+            errors=errors,
+            window=window,
+            windows=errors_by_window(wrong, window),
+            predictions=fingerprint(self.predictions.numpy()),
+            updates=int(total["updated"]),
+            update_rate=total["updated"] / len(self.stream),
+            admitted=int(total["admitted"]),
+            skipped=int(total["skipped"]),
+            seconds=self.seconds,
+            images_per_second=self.stream.samples / self.seconds,
+            peak_memory_mib=max(self.peak_memory, memory.peak_mib()),
+        )
+
+
+def _adapter(cell: Cell, task: Task) -> Adapter:
+    """The cell's method around a fresh source model, with whatever it asks for beside options."""
+    asked = inspect.signature(dab.method(cell.method)).parameters
+    given: dict[str, Any] = {}
+    if "seed" in asked:
+        given["seed"] = cell.seed
+    if "source_images" in asked:
+        given["source_images"] = task.source_images()
+    return dab.create(cell.method, task.model(), **given, **cell.options)

@@ -1,0 +1,65 @@
+"""A data set under a corruption, made when first read and kept on disk."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dab.corruptions import corrupt
+from dab.datasets.cache import Cache, cache_folder
+from dab.datasets.images import Images, Indices, fingerprint
+
+__all__ = ["Corrupted"]
+
+VERSION = 1  # to be raised whenever a corruption changes a single pixel
+
+
+class Corrupted:
+    """The images of a data set under one corruption of one severity.
+
+    An image's randomness follows from corruption, severity and index alone, so that its bytes do
+    not depend on the order of reading or on the number of workers.
+
+    Args:
+        clean: the images to corrupt.
+        corruption, severity: see `dab.corruptions.corrupt`.
+        cache: folder for the made images; None for the user's.
+    """
+
+    def __init__(
+        self, clean: Images, corruption: str, severity: int, cache: Path | None = None
+    ) -> None:
+        self.clean, self.corruption, self.severity = clean, corruption, severity
+        self.labels: NDArray[np.int64] = clean.labels
+        name = f"{corruption}-{severity}-v{VERSION}"
+        image = self._corrupted(0, clean.batch([0])[0])  # a wrong name or severity fails here
+        self.cache = Cache(
+            (cache or cache_folder()) / clean.fingerprint / name, (len(clean), *image.shape)
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.clean.fingerprint, self.corruption, f"{self.severity} {VERSION}")
+
+    def batch(self, indices: Indices) -> NDArray[np.uint8]:
+        """The corrupted images at these indices, stacked."""
+        return self.cache.read(np.asarray(indices, np.int64), self._make)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all images are on disk already."""
+        return self.cache.complete
+
+    def _make(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        clean = self.clean.batch(indices)
+        return np.stack(list(map(self._corrupted, indices.tolist(), clean)))
+
+    def _corrupted(self, index: int, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        seed = [zlib.crc32(self.corruption.encode()), self.severity, index]
+        return corrupt(image, self.corruption, self.severity, np.random.default_rng(seed))

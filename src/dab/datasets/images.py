@@ -1,0 +1,71 @@
+"""What a stream, a training and a cache ask of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["Images", "Indices", "Subset", "fingerprint", "to_tensor"]
+
+Indices = Sequence[int] | NDArray[np.integer[Any]]
+
+
+class Images(Protocol):
+    """Labelled images of one size, read by index."""
+
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Indices) -> NDArray[np.uint8]:
+        """The images at these indices as (n, height, width, 3)."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash that changes with the list of images, their pixels or their labels."""
+        ...
+
+
+class Subset:
+    """The first images of a data set."""
+
+    def __init__(self, images: Images, size: int) -> None:
+        if not 1 <= size <= len(images):
+            raise ValueError(f"there are {len(images)} images, {size} were asked for")
+        self.images = images
+        self.labels: NDArray[np.int64] = images.labels[:size]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: Indices) -> NDArray[np.uint8]:
+        """The images at these indices, stacked."""
+        return self.images.batch(indices)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.images.fingerprint, str(len(self)))
+
+
+def fingerprint(*content: str | NDArray[Any]) -> str:
+    """A hash over texts and arrays, short enough for the name of a folder."""
+    digest = hashlib.sha256()
+    for part in content:
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()[:16]
+
+
+def to_tensor(images: NDArray[np.uint8] | Tensor) -> Tensor:
+    """Bytes (n, height, width, 3) as contiguous floats (n, 3, height, width) in [0, 1]."""
+    return torch.as_tensor(images).permute(0, 3, 1, 2).contiguous().float().div_(255)

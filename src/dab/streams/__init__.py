@@ -1,0 +1,7 @@
+"""Streams: the images of a benchmark in the order in which a model meets them."""
+
+from dab.streams.orders import correlated, dirichlet, shuffled
+from dab.streams.setting import Setting
+from dab.streams.stream import Batch, Domain, Stream
+
+__all__ = ["Batch", "Domain", "Setting", "Stream", "correlated", "dirichlet", "shuffled"]
