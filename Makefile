@@ -8,7 +8,7 @@ test: export OMP_NUM_THREADS := 1
 .PHONY: demo test lint format benchmarks clean
 
 demo: .venv/installed
-	$(BIN)/python examples/demo.py
+	$(BIN)/dab bench --suite demo --out results/demo --cache results/cache
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2
@@ -27,7 +27,7 @@ benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.augmentations
 	$(BIN)/python -m benchmarks.corruptions
-	$(BIN)/python -m benchmarks.outputs
+	$(BIN)/python -m benchmarks.streams
 
 # The stamp is newer than what it was made from, so a changed dependency installs again.
 .venv/installed: pyproject.toml constraints.txt
@@ -39,4 +39,4 @@ benchmarks: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results

@@ -245,7 +245,7 @@ def test_shipped_weights_load_in_eval_mode(name, classes):
     logits = model(torch.rand(3, 3, 32, 32))
     assert logits.shape == (3, classes)
     assert logits.isfinite().all()
-    assert hashlib.sha256(weights(name)).hexdigest() == zoo.SHA256[name]
+    assert hashlib.sha256(weights(name)).hexdigest() == zoo.MODELS[name].sha256
     assert len(weights(name)) < 4_000_000
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["aside", "write"]
+__all__ = ["aside", "remove_unfinished", "write"]
 
 
 @contextmanager
@@ -29,6 +29,12 @@ def aside(file: Path) -> Iterator[Path]:
             os.fsync(written.fileno())  # or a power cut may leave the name without the content
         unfinished.replace(file)
     finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes have left in a folder half written."""
+    for unfinished in folder.glob("*.part"):
         unfinished.unlink(missing_ok=True)
 
 

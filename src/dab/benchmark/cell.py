@@ -49,6 +49,9 @@ class Cell:
                 raise ValueError(
                     f"{self.method} has no option {option!r}; it has: {', '.join(known)}"
                 )
+        for corruption in self.corruptions:
+            if list(self.corruptions).count(corruption) > 1:  # errors go by its name
+                raise ValueError(f"corruption {corruption!r} is named more than once")
 
     def all_options(self) -> dict[str, Any]:
         """The method's options: those of this cell, and the defaults of all others."""
@@ -57,6 +60,11 @@ class Cell:
     def _defaults(self) -> dict[str, Any]:
         parameters = inspect.signature(dab.method(self.method)).parameters.values()
         return {option.name: option.default for option in parameters if option.name not in GIVEN}
+
+    @property
+    def is_source(self) -> bool:
+        """Whether this is what all others are compared with."""
+        return self.method == "source" and not self.options
 
     def source(self) -> Cell:
         """The cell of the source model on the same stream."""

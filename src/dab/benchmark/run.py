@@ -6,6 +6,7 @@ import inspect
 import io
 import logging
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import partial
@@ -27,7 +28,7 @@ from dab.counters import Step
 from dab.datasets.images import fingerprint
 from dab.streams import Batch, Stream
 
-__all__ = ["Interrupted", "Watch", "run"]
+__all__ = ["Interrupted", "Watch", "run", "stream_of"]
 
 logger = logging.getLogger("dab")
 
@@ -66,6 +67,8 @@ def run(
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
     """
+    if checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
     again = partial(
         run,
         task=task,
@@ -75,13 +78,13 @@ def run(
         checkpoint_every=checkpoint_every,
         watch=watch,
     )
-    domains = task.domains(cell.corruptions, cell.severity, cell.setting, cache)
-    stream = Stream(domains, cell.setting, cell.seed, cell.batch_size)
-    source_error = None if cell.method == "source" else again(cell.source()).error
+    stream = stream_of(cell, task, cache)
+    source_error = None if cell.is_source else again(cell.source()).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / key(card)
     if finished := Result.read(folder):
         return finished
+    files.remove_unfinished(folder)
     if workers is None:
         workers = 0 if stream.ready else 1
     evaluation = Evaluation(cell, task, stream)
@@ -100,7 +103,15 @@ def run(
     result = evaluation.result(card)
     result.write(folder)
     (folder / CHECKPOINT).unlink(missing_ok=True)
+    if interrupts.requested:  # in the last batch; there may be other runs to come
+        raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
     return result
+
+
+def stream_of(cell: Cell, task: Task, cache: Path | None) -> Stream:
+    """What a cell's method is shown."""
+    domains = task.domains(cell.corruptions, cell.severity, cell.setting, cache)
+    return Stream(domains, cell.setting, cell.seed, cell.batch_size)
 
 
 def identity_card(
@@ -183,6 +194,8 @@ class Evaluation:
         if not file.exists():
             return
         try:
+            if damaged := zipfile.ZipFile(file).testzip():  # torch compares no checksums
+                raise ValueError(f"its {damaged} is damaged")
             state = torch.load(file, weights_only=True)
             self.adapter.load_state_dict(state.pop("adapter"))
         except Exception as error:  # torch.load fails in many ways on a damaged file

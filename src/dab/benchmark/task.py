@@ -30,6 +30,7 @@ class Task:
         model: makes the source model, for [0, 1] images.
         model_card: what tells this model from all others: name, hash of the weights, preprocessing.
         source_images: makes a batch of training images, for methods that ask for some.
+        samples: only the first images are shown, this many; None for all.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Task:
     model: Callable[[], nn.Module]
     model_card: Mapping[str, Any]
     source_images: Callable[[], Tensor]
+    samples: int | None = None
 
     def domains(
         self,
@@ -50,9 +52,12 @@ class Task:
         if setting.shift == "gradual":
             severities = [*range(1, severity), *range(severity, 0, -1)]
         return [
-            Domain(name, [Corrupted(self.images, name, level, cache) for level in severities])
+            Domain(name, [self._part(Corrupted(self.images, name, s, cache)) for s in severities])
             for name in corruptions
         ]
+
+    def _part(self, images: Images) -> Images:
+        return images if self.samples is None else Subset(images, self.samples)
 
 
 def _glyphs(root: Path | None) -> Task:
@@ -88,12 +93,9 @@ def create_task(name: str, *, samples: int | None = None, root: Path | None = No
 
     Args:
         name: one of `TASKS`.
-        samples: only the first images, this many.
+        samples: only the first images are shown, this many; None for all.
         root: the folder with the data, where any is needed.
     """
     if name not in TASKS:
         raise ValueError(f"unknown data {name!r}; there are: {', '.join(sorted(TASKS))}")
-    task = TASKS[name](root)
-    if samples is None:
-        return task
-    return replace(task, images=Subset(task.images, samples))
+    return replace(TASKS[name](root), samples=samples)

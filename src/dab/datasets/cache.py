@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import zlib
 from collections.abc import Callable
@@ -10,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
-
-from dab import files
 
 __all__ = ["Cache", "cache_folder"]
 
 Shape = tuple[int, int, int, int]
+Mapped = np.memmap[Any, np.dtype[Any]]
+
+IMAGES, CHECKSUMS = FILES = "images.npy", "checksums.npy"
 
 
 def cache_folder() -> Path:
@@ -46,19 +50,21 @@ class Cache:
         self, indices: NDArray[np.int64], make: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
     ) -> NDArray[np.uint8]:
         """The images at these indices; those that are not there are made and kept."""
+        indices = np.arange(self.shape[0])[indices]  # those from the end, by their real number
         images: NDArray[np.uint8] = self._images[indices]
         known = self._checksums[indices]
         missing = np.flatnonzero(known != _checksums(images))
         if len(missing):
             images[missing] = make(indices[missing])
-            self._images[indices[missing]] = images[missing]
-            self._checksums[indices[missing]] = _checksums(images[missing])
+            _write(self._images, indices[missing], images[missing])
+            _write(self._checksums, indices[missing], _checksums(images[missing]))
         return images
 
     @property
     def complete(self) -> bool:
         """Whether every image has been made."""
-        return (self.folder / "checksums.npy").exists() and bool(self._checksums.all())
+        there = all((self.folder / name).exists() for name in FILES)
+        return there and bool(self._checksums.all())
 
     # Opened where they are used: a worker process maps the files itself instead of getting a copy.
 
@@ -66,28 +72,47 @@ class Cache:
         return {"folder": self.folder, "shape": self.shape}
 
     @cached_property
-    def _images(self) -> NDArray[np.uint8]:
-        return _mapped(self.folder / "images.npy", self.shape, np.uint8)
+    def _images(self) -> Mapped:
+        return _mapped(self.folder / IMAGES, self.shape, np.uint8)
 
     @cached_property
-    def _checksums(self) -> NDArray[np.uint32]:
-        return _mapped(self.folder / "checksums.npy", self.shape[:1], np.uint32)
+    def _checksums(self) -> Mapped:
+        return _mapped(self.folder / CHECKSUMS, self.shape[:1], np.uint32)
 
 
 def _checksums(images: NDArray[np.uint8]) -> NDArray[np.uint32]:
     return np.array([zlib.crc32(image) for image in images], np.uint32)
 
 
-def _mapped(file: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+def _write(array: Mapped, indices: NDArray[np.int64], values: NDArray[Any]) -> None:
+    """Change items of an array in its file: in memory, a full disk would end the process."""
+    with Path(str(array.filename)).open("rb+") as file:
+        for index, value in zip(indices.tolist(), values, strict=True):
+            file.seek(array.offset + index * value.nbytes)
+            file.write(value)
+
+
+def _mapped(file: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> Mapped:
+    header = _header(shape, dtype)
+    size = len(header) + np.dtype(dtype).itemsize * math.prod(shape)
     if not file.exists():
-        # Of two processes that come here at once, the later one's file stays, and the other's
-        # images are made again.
-        with files.aside(file) as unfinished:
-            np.lib.format.open_memmap(unfinished, mode="w+", dtype=dtype, shape=shape)
-    try:
-        found: NDArray[Any] = np.load(file, mmap_mode="r+", allow_pickle=False)
-    except (EOFError, ValueError) as error:
-        raise ValueError(f"{file} is damaged ({error}): remove it") from error
-    if found.shape != shape or found.dtype != dtype:
-        raise ValueError(f"{file} holds {found.dtype} {found.shape} instead of {shape}: remove it")
-    return found
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    if file.stat().st_size < size:
+        # The workers of a stream all come here at once, so the file is not replaced: that would
+        # take it away from those who have mapped it. All write the same to the same place.
+        with file.open("rb+") as begun:
+            begun.write(header)
+            begun.truncate(size)
+    with file.open("rb") as found:
+        if found.read(len(header)) != header:
+            raise ValueError(f"{file} is no array of {shape} {dtype.__name__}: remove it")
+    return np.memmap(file, dtype, "r", len(header), shape)
+
+
+def _header(shape: tuple[int, ...], dtype: type[np.generic]) -> bytes:
+    """How the file of an array begins that numpy can load."""
+    header = io.BytesIO()
+    descr = npy.dtype_to_descr(np.dtype(dtype))
+    npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    return header.getvalue()

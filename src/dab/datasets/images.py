@@ -53,6 +53,11 @@ class Subset:
     def fingerprint(self) -> str:
         return fingerprint(self.images.fingerprint, str(len(self)))
 
+    @property
+    def ready(self) -> bool:
+        """Whether the whole data set only needs to be read."""
+        return getattr(self.images, "ready", True)
+
 
 def fingerprint(*content: str | NDArray[Any]) -> str:
     """A hash over texts and arrays, short enough for the name of a folder."""

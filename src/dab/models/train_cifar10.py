@@ -12,7 +12,7 @@ from dab.datasets.cifar10 import CIFAR10, CLASSES
 from dab.models import training
 from dab.models.vit import ViT
 
-RECIPE = training.Recipe(epochs=24)
+RECIPE = training.Recipe(epochs=20)
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     training.run(
         arguments,
         RECIPE,
-        partial(ViT, len(CLASSES), mean=MEAN, std=STD),
+        partial(ViT, len(CLASSES), mean=MEAN, std=STD, stem_norm="pixel"),
         CIFAR10(arguments.data, "train"),
         CIFAR10(arguments.data, "test"),
         crop_and_flip,

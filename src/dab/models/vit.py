@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["ViT"]
+__all__ = ["StemNorm", "ViT"]
+
+StemNorm = Literal["pixel", "grid"]
 
 
 class Attention(nn.Module):
@@ -46,13 +49,30 @@ class Block(nn.Module):
         return out
 
 
-def _stem(channels: Sequence[int], width: int) -> nn.Sequential:
+class PixelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of each pixel, as in ConvNeXt."""
+
+    def forward(self, grid: Tensor) -> Tensor:
+        return super().forward(grid.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class GridNorm(nn.LayerNorm):
+    """LayerNorm over all channels and pixels of an image, with a scale and shift a channel."""
+
+    def forward(self, grid: Tensor) -> Tensor:
+        whole = F.layer_norm(grid, grid.shape[1:], eps=self.eps)
+        return whole * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+NORMS: Mapping[StemNorm, type[nn.LayerNorm]] = {"pixel": PixelNorm, "grid": GridNorm}
+
+
+def _stem(channels: Sequence[int], width: int, norm: StemNorm) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(channels):
-        stride = 2 if layers else 1
         layers += [
-            nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1),
-            nn.GroupNorm(1, outputs),
+            nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
+            NORMS[norm](outputs),
             nn.GELU(),
         ]
     return nn.Sequential(*layers, nn.Conv2d(channels[-1], width, 3, stride=2, padding=1))
@@ -61,9 +81,10 @@ def _stem(channels: Sequence[int], width: int) -> nn.Sequential:
 class ViT(nn.Module):
     """Classifies plain [0, 1] images of 32 x 32 pixels; their normalisation is part of the model.
 
-    The stem halves the grid with every convolution but its first, and what remains are the tokens.
-    Convolutions learn in a few epochs what a transformer on bare patches takes hundreds for. There
-    is no BatchNorm and no dropout, so the model computes the same in train and in eval mode.
+    The stem halves the grid with every convolution, and what remains are the tokens. Convolutions
+    learn in a few epochs what a transformer on bare patches takes hundreds for. The only
+    normalisation is LayerNorm, and there is no dropout, so the model computes the same in train and
+    in eval mode.
 
     Args:
         classes: number of logits.
@@ -72,6 +93,9 @@ class ViT(nn.Module):
         heads: of the attention; a divisor of width.
         hidden: width inside a block's perceptron.
         stem: channels of the convolutions before the one that makes the tokens.
+        stem_norm: after each of them, LayerNorm over the channels of each "pixel" or over the whole
+            "grid". The first blows up flat regions to the size of strokes: trained on clean glyphs,
+            which have many, such a net is lost under noise (96 to 98 % error).
         mean, std: of the training images, by channel.
 
     >>> model = ViT(classes=10, width=32, depth=1, heads=2, hidden=64, stem=(8, 16))
@@ -89,7 +113,8 @@ class ViT(nn.Module):
         depth: int = 4,
         heads: int = 4,
         hidden: int = 256,
-        stem: Sequence[int] = (32, 64, 96),
+        stem: Sequence[int] = (32, 64),
+        stem_norm: StemNorm = "grid",
         mean: Sequence[float] = (0.5, 0.5, 0.5),
         std: Sequence[float] = (0.25, 0.25, 0.25),
     ) -> None:
@@ -100,8 +125,10 @@ class ViT(nn.Module):
         self.std: Tensor
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
-        self.stem = _stem((3, *stem), width)
-        self.position = nn.Parameter(torch.zeros((self.IMAGE_SIZE // 2 ** len(stem)) ** 2, width))
+        self.stem = _stem((3, *stem), width, stem_norm)
+        self.position = nn.Parameter(
+            torch.zeros((self.IMAGE_SIZE // 2 ** (len(stem) + 1)) ** 2, width)
+        )
         nn.init.trunc_normal_(self.position, std=0.02)
         self.blocks = nn.Sequential(*(Block(width, heads, hidden) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)

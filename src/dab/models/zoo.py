@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from dab.models.vit import ViT
+from dab.models.vit import StemNorm, ViT
 
 __all__ = ["card", "load", "names"]
 
-# What the training scripts print at their end.
-SHA256 = {
-    "cifar10": "12fe8af601637b3a3e4da9469cbb54cd6da58cacd54fbcf591f777e1cd7ba239",
-    "glyphs": "b0307b3474af11f3e21aaaf1820a8c3cf01f2964ba189af5a59c90b7002d00b2",
+
+class Shipped(NamedTuple):
+    """What is known of a file of weights beforehand."""
+
+    sha256: str  # as the training script prints it at its end
+    stem_norm: StemNorm
+
+
+MODELS: Mapping[str, Shipped] = {
+    "cifar10": Shipped("65fa8ff1ee62cc83a5119c629e1410ea16620ac0abcf7a71840597b200373bdb", "pixel"),
+    "glyphs": Shipped("4fe1aa4c46291bcf49dba338ee7dfba90314e18e025a06a1b3d31148e4bc07ee", "grid"),
 }
 
 
 def names() -> list[str]:
     """The models that `load` knows."""
-    return sorted(SHA256)
+    return sorted(MODELS)
 
 
 def load(name: str) -> ViT:
@@ -31,7 +39,7 @@ def load(name: str) -> ViT:
     >>> load("glyphs")(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 100])
     """
-    if name not in SHA256:
+    if name not in MODELS:
         raise ValueError(f"unknown model {name!r}; there are: {', '.join(names())}")
     content = (resources.files("dab.models") / "weights" / f"{name}.safetensors").read_bytes()
     return _model(name, content).eval()
@@ -42,7 +50,7 @@ def card(name: str) -> dict[str, Any]:
     model = load(name)
     return {
         "name": f"dab/{name}",
-        "weights": SHA256[name],
+        "weights": MODELS[name].sha256,
         "preprocessing": {
             "mean": model.mean.flatten().tolist(),
             "std": model.std.flatten().tolist(),
@@ -53,14 +61,14 @@ def card(name: str) -> dict[str, Any]:
 def _model(name: str, content: bytes) -> ViT:
     from safetensors.torch import load as read
 
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256[name]:
+    known, found = MODELS[name], hashlib.sha256(content).hexdigest()
+    if found != known.sha256:
         raise ValueError(
-            f"the weights of {name!r} have the checksum {found}, not {SHA256[name]}: "
+            f"the weights of {name!r} have the checksum {found}, not {known.sha256}: "
             "the file is damaged, install the package again"
         )
     weights = {key: half.float() for key, half in read(content).items()}
     with torch.device("meta"):  # no random weights first: the global generator stays as it is
-        model = ViT(classes=len(weights["head.bias"]))
+        model = ViT(classes=len(weights["head.bias"]), stem_norm=known.stem_norm)
     model.load_state_dict(weights, assign=True)
     return model

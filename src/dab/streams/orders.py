@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["correlated", "dirichlet", "shuffled"]
+__all__ = ["check_delta", "correlated", "dirichlet", "shuffled"]
 
 Order = NDArray[np.int64]
 
@@ -31,6 +31,12 @@ def correlated(labels: NDArray[np.int64], rng: np.random.Generator) -> Order:
     return order[np.argsort(labels[order], kind="stable")]
 
 
+def check_delta(delta: float) -> None:
+    """Refuse what is no parameter of a Dirichlet distribution."""
+    if not (math.isfinite(delta) and delta > 0):
+        raise ValueError(f"delta must be a positive number, got {delta}")
+
+
 def dirichlet(labels: NDArray[np.int64], rng: np.random.Generator, delta: float) -> Order:
     """Classes come in runs whose lengths a Dirichlet distribution draws.
 
@@ -38,8 +44,7 @@ def dirichlet(labels: NDArray[np.int64], rng: np.random.Generator, delta: float)
     shares from Dirichlet(delta): a small delta puts nearly all of a class into one slot, a large
     one spreads it evenly. Within a slot the classes follow each other in random order.
     """
-    if not (math.isfinite(delta) and delta > 0):
-        raise ValueError(f"delta must be a positive number, got {delta}")
+    check_delta(delta)
     classes, counts = np.unique(labels, return_counts=True)
     slots: list[list[Order]] = [[] for _ in classes]
     order = shuffled(labels, rng)

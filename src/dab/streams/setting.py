@@ -38,28 +38,39 @@ class Setting:
     correlated: bool = False
     delta: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.shift not in get_args(Shift):
+            raise ValueError(f"shift must be one of {get_args(Shift)}, got {self.shift!r}")
+        if self.delta is not None:
+            orders.check_delta(self.delta)
+            if not self.correlated:
+                raise ValueError(f"delta={self.delta} has a meaning in correlated settings only")
+
     @classmethod
     def parse(cls, text: str) -> Setting:
         """The setting of a text: SHIFT, correlated[:DELTA] or SHIFT+correlated[:DELTA]."""
-        shift, _, order = text.partition("+")
-        if not order and shift.partition(":")[0] == "correlated":
-            shift, order = "continual", shift
-        word, colon, number = order.partition(":")
+        words, colon, number = text.partition(":")
+        if words == "correlated":
+            words = "continual+correlated"
+        shift, plus, order = words.partition("+")
         try:
             delta = float(number) if colon else None
         except ValueError:
             delta = float("nan")
-        if shift not in get_args(Shift) or word not in ("", "correlated") or delta != delta:
+        known = shift in get_args(Shift) and plus + order in ("", "+correlated")
+        if not known or delta != delta:
             raise ValueError(
                 f"unknown setting {text!r}; there are: {', '.join(get_args(Shift))}, correlated, "
                 "correlated:DELTA, and the first four with +correlated or +correlated:DELTA"
             )
-        return cls(cast(Shift, shift), bool(order), delta)
+        return cls(cast(Shift, shift), bool(plus), delta)
 
     def __str__(self) -> str:
         if not self.correlated:
             return self.shift
-        order = "correlated" if self.delta is None else f"correlated:{self.delta:g}"
+        # With all digits: two runs are told apart by this text.
+        delta = "" if self.delta is None else f":{self.delta}".removesuffix(".0")
+        order = f"correlated{delta}"
         return order if self.shift == "continual" else f"{self.shift}+{order}"
 
     def order(self, labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -58,6 +58,9 @@ class Stream:
     ) -> None:
         if not domains:
             raise ValueError("a stream needs at least one domain")
+        for domain in domains:
+            if not (domain.parts and all(map(len, domain.parts))):
+                raise ValueError(f"domain {domain.name!r} needs a part, and images in each")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.setting, self.seed, self.batch_size = setting, seed, batch_size
@@ -111,9 +114,14 @@ class Stream:
         return int(self._edges[batch])
 
     def is_shift(self, batch: int) -> bool:
-        """Whether a batch is the first of its domain, and not of the stream."""
+        """Whether a batch is the first of its domain, and not of the stream.
+
+        Never in the "mixed" setting, where domains have no first batch.
+        """
         start = self._edges[batch]
-        return bool(start and self.domain[start] != self.domain[start - 1])
+        if self.setting.shift == "mixed" or not start:
+            return False
+        return bool(self.domain[start] != self.domain[start - 1])
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
@@ -132,11 +140,13 @@ class Stream:
             generator=torch.Generator(),  # or the loader would draw from the global one
         )
         for number, pixels in zip(range(start, len(self)), loader, strict=True):
+            if isinstance(pixels, Exception):
+                raise pixels
             part = slice(*self._edges[number : number + 2])
             yield Batch(
                 to_tensor(pixels),
-                torch.from_numpy(self.labels[part]),
-                torch.from_numpy(self.domain[part]),
+                torch.tensor(self.labels[part]),
+                torch.tensor(self.domain[part]),
             )
 
     def pixels(self, batch: int) -> NDArray[np.uint8]:
@@ -151,14 +161,21 @@ class Stream:
         return pixels
 
 
-class _Pixels(Dataset[Tensor]):
-    """A stream's batches by number, for the loader, which passes tensors on without a copy."""
+class _Pixels(Dataset[Tensor | Exception]):
+    """A stream's batches by number, for the loader, which passes tensors on without a copy.
+
+    Errors that speak to the user are passed on too: the loader would wrap them in a worker's
+    traceback.
+    """
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
 
-    def __getitem__(self, batch: int) -> Tensor:
-        return torch.from_numpy(self.stream.pixels(batch))
+    def __getitem__(self, batch: int) -> Tensor | Exception:
+        try:
+            return torch.from_numpy(self.stream.pixels(batch))
+        except (OSError, ValueError) as error:
+            return error
 
 
 def _leave_interrupts_to_the_parent(worker: int) -> None:

@@ -1,0 +1,57 @@
+"""How fast a stream gives images: made by how many workers, read from the cache, and used.
+
+    python -m benchmarks.streams
+
+The floor is the source model, which has to wait for images that come slower than it predicts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from dab.benchmark import create_task
+from dab.streams import Setting, Stream
+
+SAMPLES = 1000
+CORRUPTIONS = ("gaussian_noise", "motion_blur", "zoom_blur", "frost", "jpeg_compression")
+
+
+def seconds(batches: Iterable[object]) -> float:
+    began = time.perf_counter()
+    for _ in batches:
+        pass
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    task = create_task("glyphs", samples=SAMPLES)
+    model = task.model()
+    images = SAMPLES * len(CORRUPTIONS)
+
+    def report(what: str, took: float, floor: float) -> None:
+        print(f"{what:<34}{images / took:>9,.0f} images/s{took / floor:>8.2f} x the model")
+
+    def stream(cache: Path) -> Stream:
+        setting = Setting.parse("correlated")
+        return Stream(task.domains(CORRUPTIONS, 5, setting, cache), setting)
+
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        seconds(stream(Path(folder)))
+        floor = -seconds(stream(Path(folder)))
+        floor += seconds(model(batch.images) for batch in stream(Path(folder)))
+        report("the model alone", floor, floor)
+        for workers in (0, 1, 2):
+            with tempfile.TemporaryDirectory() as empty:
+                took = seconds(stream(Path(empty)).batches(workers=workers))
+                report(f"made by {workers} workers", took, floor)
+        report("read from the cache", seconds(stream(Path(folder))), floor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a grid is doing, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from dab.benchmark.cell import Cell
+from dab.benchmark.result import Result
+
+__all__ = ["Bars"]
+
+
+class _Speed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if not task.speed else f"{task.speed:,.0f}/s", style="cyan")
+
+
+class Bars:
+    """A bar for the grid, one for the run under way, and a line for each that has ended.
+
+    All on stderr, so that stdout has nothing but the tables.
+    """
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Speed(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,  # then there are the lines alone
+        )
+        self.grid = self.progress.add_task("all runs", total=len(cells))
+        self.current = self.progress.add_task("", visible=False)
+        self._shown: Cell | None = None
+
+    def __enter__(self) -> Bars:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+
+    def watch(self, cell: Cell, seen: int, samples: int) -> None:
+        """Show how far a run is."""
+        if cell is not self._shown:
+            self._shown = cell
+            self.progress.reset(self.current, description=describe(cell), visible=True)
+        self.progress.update(self.current, completed=seen, total=samples)
+
+    def done(self, cell: Cell, result: Result) -> None:
+        """A run has a result."""
+        self._end(f"{describe(cell)}: error {result.error:.1f} %")
+
+    def failed(self, cell: Cell, error: Exception) -> None:
+        """A run has ended without one."""
+        self._end(f"{describe(cell)}: failed: {error}", style="red")
+
+    def _end(self, line: str, style: str = "") -> None:
+        self.progress.update(self.current, visible=False)
+        self._shown = None
+        self.progress.advance(self.grid)
+        self.progress.console.print(Text(line, style), soft_wrap=True)
+
+
+def describe(cell: Cell) -> str:
+    """A cell in a few words.
+
+    >>> describe(Cell("dab", {"capacity": 256}, seed=3))
+    'dab capacity=256, glyphs, continual, seed 3'
+    """
+    options = "".join(f" {name}={value}" for name, value in cell.options.items())
+    return f"{cell.method}{options}, {cell.data}, {cell.setting}, seed {cell.seed}"

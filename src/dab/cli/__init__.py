@@ -1,0 +1,54 @@
+"""The command line: a module for each command, with `add` for its options and `main` to run it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import dab
+from dab.cli import bench, data, methods, run
+
+__all__ = ["main", "parser"]
+
+EXAMPLES = """examples:
+  dab methods                                     every method with its paper and options
+  dab run dab capacity=256 --setting correlated   one method over one stream of glyphs
+  dab bench --suite demo                          a table of methods
+  dab data cifar10                                fetch CIFAR-10
+
+`dab COMMAND --help` has the options of a command, and more examples.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="dab",
+        description="Online test-time adaptation.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"dab {dab.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for command in (methods, run, bench, data):
+        command.add(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status."""
+    chosen = parser().parse_args(arguments)
+    try:
+        status: int = chosen.main(chosen)
+    except (ValueError, OSError) as error:
+        print(f"dab: {error}", file=sys.stderr)
+        return 2
+    except ImportError as error:
+        print(f"dab: {error}: pip install 'dab-tta[benchmark]'", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        reason = f"{error}; " if str(error) else ""
+        print(f"dab: {reason}the same command goes on from there", file=sys.stderr)
+        return 130
+    return status
