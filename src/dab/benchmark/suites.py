@@ -36,7 +36,17 @@ CHOSEN: Mapping[str, Mapping[str, float]] = {
         "roid": 16,
         "dab": 64,
     },
-    "cifar10": dict.fromkeys(PUBLISHED, 1),
+    "cifar10": {
+        "tent": 0.25,
+        "cotta": 0.25,
+        "adacontrast": 0.25,
+        "eata": 64,
+        "sar": 1,
+        "rotta": 64,
+        "note": 4,
+        "roid": 1,
+        "dab": 64,
+    },
 }
 
 CAPACITIES = (64, 256, 1024, 4096)
