@@ -39,4 +39,4 @@ benchmarks: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results/demo results/cache

@@ -99,7 +99,7 @@ def test_every_image_is_made_once_whatever_the_order(reads):
             assert images.tolist() == [PIXELS[index].tolist() for index in indices]
             assert make.made == [index for index in indices if index not in seen]
             seen.update(indices)
-            assert cache.complete == (len(seen) == len(PIXELS))
+            assert cache.complete() == (len(seen) == len(PIXELS))
         missing = [index for index in range(len(PIXELS)) if index not in seen]
         assert restored(cache.folder, missing)
 
@@ -123,7 +123,7 @@ def test_what_is_read_may_be_changed(full):
 
 
 def test_asking_whether_a_cache_is_complete_makes_nothing(tmp_path):
-    assert not Cache(tmp_path / "cache", SHAPE).complete
+    assert not Cache(tmp_path / "cache", SHAPE).complete()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -225,10 +225,10 @@ def test_files_can_be_loaded_by_hand(full):
 @pytest.mark.parametrize("file", FILES)
 def test_a_removed_file_is_made_again(full, file):
     (full / file).unlink()
-    assert not Cache(full, SHAPE).complete
+    assert not Cache(full, SHAPE).complete()
     # A black image has a checksum that fits an empty file, and is right there.
     assert restored(full, EVERY if file == "checksums.npy" else np.delete(EVERY, BLACK))
-    assert Cache(full, SHAPE).complete
+    assert Cache(full, SHAPE).complete()
 
 
 # The states that a process killed at any moment can leave behind.
@@ -238,7 +238,7 @@ def test_an_empty_file_is_a_beginning(tmp_path):
     for file in FILES:
         (tmp_path / file).touch()
     before = [(tmp_path / file).stat().st_ino for file in FILES]
-    assert not Cache(tmp_path, SHAPE).complete
+    assert not Cache(tmp_path, SHAPE).complete()
     assert restored(tmp_path)
     # Another process may have begun it too: then a new file would take the old one away from it.
     assert [(tmp_path / file).stat().st_ino for file in FILES] == before
@@ -308,10 +308,10 @@ def test_a_killed_process_leaves_a_cache_that_is_completed(tmp_path):
     assert process.exitcode == -signal.SIGKILL
     clean = Pictures(LABELS)
     data = noisy(tmp_path, clean)
-    assert not data.ready
+    assert not data.ready()
     assert np.array_equal(data.batch(range(60)), NOISY)
     assert clean.read == list(range(24, 60))
-    assert data.ready
+    assert data.ready()
 
 
 def fill(folders, me, barrier):
@@ -334,7 +334,7 @@ def test_processes_that_fill_a_cache_at_once_lose_nothing(tmp_path):
     for folder in folders:
         clean = Pictures(LABELS)
         data = noisy(folder, clean)
-        assert data.ready
+        assert data.ready()
         assert np.array_equal(data.batch(range(60)), NOISY)
         assert clean.read == []
 
@@ -345,14 +345,14 @@ def test_a_pickle_carries_no_pixels(full):
     cache.read(EVERY, Maker())
     assert len(pickle.dumps(cache)) == size < 300
     copy = pickle.loads(pickle.dumps(cache))
-    assert copy.complete
+    assert copy.complete()
     assert np.array_equal(copy.read(EVERY, Maker()), PIXELS)
     data = Corrupted(Glyphs(0, 40), "contrast", 3, full)
     size = len(pickle.dumps(data))
     images = data.batch(range(40))
     assert len(pickle.dumps(data)) == size < images.nbytes / 10
     copy = pickle.loads(pickle.dumps(data))
-    assert copy.ready
+    assert copy.ready()
     assert np.array_equal(copy.batch(range(40)), images)
 
 
@@ -388,14 +388,14 @@ def test_equal_images_are_corrupted_differently(tmp_path):
 def test_the_second_run_only_reads(tmp_path):
     clean = Pictures(LABELS)
     data = noisy(tmp_path, clean)
-    assert not data.ready
+    assert not data.ready()
     data.batch(range(0, 60, 2))
-    assert not data.ready
+    assert not data.ready()
     data.batch(range(60))
-    assert data.ready
+    assert data.ready()
     assert clean.read == [*range(0, 60, 2), *range(1, 60, 2)]
     again = noisy(tmp_path, clean)
-    assert again.ready
+    assert again.ready()
     assert np.array_equal(again.batch(range(59, -1, -1)), NOISY[::-1])
     assert clean.read == []
 

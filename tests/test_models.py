@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from dab.corruptions import CORRUPTIONS
+from dab.datasets.corrupted import Corrupted
 from dab.datasets.glyphs import CHARACTERS, Glyphs
 from dab.datasets.images import to_tensor
 from dab.models import training, zoo
@@ -139,7 +141,7 @@ def test_a_finished_training_is_not_repeated(tmp_path):
 
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     train(tmp_path / "checkpoint", RandomImages(11))
-    with pytest.raises(ValueError, match="checkpoint of another recipe: remove it"):
+    with pytest.raises(ValueError, match="checkpoint of another training: remove it"):
         train(tmp_path / "checkpoint", RandomImages(11), replace(RECIPE, lr=1.0))
 
 
@@ -278,3 +280,12 @@ def test_the_package_itself_needs_none_of_this():
         "('PIL', 'matplotlib', 'safetensors', 'dab.models', 'dab.datasets')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_severe_corruptions_are_hard_but_not_hopeless_for_the_glyphs_model(tmp_path):
+    glyphs, model = Glyphs.of_split("test", 100), zoo.load("glyphs")
+    errors = [
+        1 - training.accuracy(model, Corrupted(glyphs, name, 5, tmp_path)) for name in CORRUPTIONS
+    ]
+    assert 0.35 <= np.mean(errors) <= 0.65
+    assert max(errors) < 0.99

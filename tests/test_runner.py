@@ -9,10 +9,11 @@ import multiprocessing
 import random
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,10 +28,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
-from dab import files
+from dab import files, registry
 from dab.benchmark import Cell, Result, Task, memory, results, run
 from dab.benchmark.result import errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.run import CHECKPOINT, Evaluation, Interrupted, identity_card, stream_of
+from dab.cli.options import import_methods
 from dab.datasets.images import fingerprint
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
@@ -440,6 +442,9 @@ def test_a_run_that_was_killed_after_its_last_batch_only_writes_its_result(tmp_p
     assert_same_runs(killed, tmp_path / "whole")
 
 
+DEAD = 2**22 + 1  # no process has a number like this
+
+
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path, cache):
     cell = tiny_cell("tent")
     result = run(cell, tiny_task(), tmp_path / "whole", cache=cache)
@@ -447,7 +452,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, cache):
     folder = folder_of(result, killed)
     folder.mkdir(parents=True)
     for name in (CHECKPOINT, "trace.npz", "result.json"):
-        (folder / f"{name}.12345.part").write_text("half")
+        (folder / f"{name}.{socket.gethostname()}.{DEAD}.part").write_text("half")
     run(cell, tiny_task(), killed, cache=cache)
     assert_same_runs(killed, tmp_path / "whole")
 
@@ -583,6 +588,16 @@ def with_card(task: Task, **changes: Any) -> Task:
     return replace(task, model_card={**task.model_card, **changes})
 
 
+def with_other_weight(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def other() -> nn.Module:
+        net = model()
+        with torch.no_grad():
+            next(net.parameters()).view(-1)[0] += 1e-6
+        return net
+
+    return other
+
+
 OTHER_VALUE = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v / 2}
 
 
@@ -607,7 +622,7 @@ def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
         "fewer images": tiny_task(69),
         "name of the data": replace(task, name="small"),
         "name of the model": with_card(task, name="tests/other"),
-        "weights": with_card(task, weights="1" * 64),
+        "weights": replace(task, model=with_other_weight(task.model)),
         "preprocessing": with_card(task, preprocessing={"mean": [0.5]}),
     }
     cards = {"unchanged": card_of(cell, task, cache)}
@@ -623,6 +638,36 @@ def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
     twice = [change for change, count in Counter(keys.values()).items() if count > 1]
     assert not twice, [change for change, found in keys.items() if found in twice]
     assert len(keys) == 1 + 8 + len(cell.all_options()) + 7 + 1 + 3
+
+
+METHOD = """
+import dab
+from dab.methods import TENT
+
+@dab.register("{name}")
+class Mine(TENT):
+    \"\"\"{text}\"\"\"
+"""
+
+
+def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    file, keys = tmp_path / "mine.py", set()
+    for text in ("Once.", "Twice."):
+        file.write_text(METHOD.format(name="mine", text=text))
+        import_methods([str(file)])
+        keys.add(
+            key(card_of(Cell("mine", data="tiny", corruptions=CORRUPTIONS), tiny_task(), cache))
+        )
+    assert len(keys) == 2
+
+
+def test_other_source_images_are_another_run_for_those_who_ask_for_them(cache):
+    task = tiny_task()
+    other = replace(task, source_images=lambda: task.source_images() / 2)
+    for method, asks in (("eata", True), ("tent", False)):
+        keys = {key(card_of(tiny_cell(method), one, cache)) for one in (task, other)}
+        assert len(keys) == 1 + asks
 
 
 def shuffled(card: Any, rng: random.Random) -> Any:
@@ -659,7 +704,7 @@ def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cac
         "domains": list(CORRUPTIONS),
         "severity": 5,
     }
-    assert card["model"] == task.model_card
+    assert card["model"].items() >= task.model_card.items()
     assert card["model"].keys() >= {"name", "weights", "preprocessing"}
     assert (card["setting"], card["seed"], card["batch_size"]) == ("correlated", 3, 16)
     assert card["versions"] == {

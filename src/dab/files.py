@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ def aside(file: Path) -> Iterator[Path]:
     'whole'
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
+    unfinished = file.with_name(f"{file.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
         yield unfinished
         with unfinished.open("rb+") as written:
@@ -33,9 +34,20 @@ def aside(file: Path) -> Iterator[Path]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes have left in a folder half written."""
-    for unfinished in folder.glob("*.part"):
-        unfinished.unlink(missing_ok=True)
+    """Remove what processes of this machine have left in a folder half written when killed."""
+    for unfinished in folder.glob(f"*.{socket.gethostname()}.*.part"):
+        if not _is_alive(int(unfinished.suffixes[-2][1:])):
+            unfinished.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write(file: Path, content: bytes | str) -> None:

@@ -55,7 +55,14 @@ class Cell:
 
     def all_options(self) -> dict[str, Any]:
         """The method's options: those of this cell, and the defaults of all others."""
-        return {**self._defaults(), **self.options}
+        defaults = self._defaults()
+        # 1 is the same learning rate as 1.0, and has to have the same name.
+        numbers = {
+            name: float(value)
+            for name, value in self.options.items()
+            if isinstance(defaults[name], float) and type(value) is int
+        }
+        return {**defaults, **self.options, **numbers}
 
     def _defaults(self) -> dict[str, Any]:
         parameters = inspect.signature(dab.method(self.method)).parameters.values()
@@ -64,7 +71,7 @@ class Cell:
     @property
     def is_source(self) -> bool:
         """Whether this is what all others are compared with."""
-        return self.method == "source" and not self.options
+        return self.method == "source" and self.all_options() == self._defaults()
 
     def source(self) -> Cell:
         """The cell of the source model on the same stream."""
@@ -83,6 +90,8 @@ def parse_method(text: str) -> list[tuple[str, dict[str, Any]]]:
         option, equals, values = setting.partition("=")
         if not (equals and values):
             raise ValueError(f"an option is written NAME=VALUE, got {setting!r}")
+        if option in choices:
+            raise ValueError(f"option {option!r} is given twice")
         choices[option] = [_value(value) for value in values.split(",")]
     return [
         (name, dict(zip(choices, values, strict=True))) for values in product(*choices.values())

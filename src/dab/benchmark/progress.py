@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from traceback import format_exception
 from types import TracebackType
 
 from rich.console import Console
@@ -74,8 +75,10 @@ class Bars:
         self._end(f"{describe(cell)}: error {result.error:.1f} %")
 
     def failed(self, cell: Cell, error: Exception) -> None:
-        """A run has ended without one."""
-        self._end(f"{describe(cell)}: failed: {error}", style="red")
+        """A run has ended without one; unless the error speaks for itself, say where it was."""
+        self._end(f"{describe(cell)}: failed: {type(error).__name__}: {error}", style="red")
+        if not isinstance(error, ValueError | OSError):
+            self.progress.console.print("".join(format_exception(error)), markup=False)
 
     def _end(self, line: str, style: str = "") -> None:
         self.progress.update(self.current, visible=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import io
 import logging
 import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ def run(
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
     """
+    if cell.data != task.name:
+        raise ValueError(f"the cell is for {cell.data!r}, the task is {task.name!r}")
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
     again = partial(
@@ -91,14 +93,21 @@ def run(
     evaluation.resume(folder / CHECKPOINT)
     memory.restart_peak()
     with Interrupts() as interrupts:
-        for batch in stream.batches(evaluation.done, workers):
-            evaluation.step(batch)
-            watch(cell, stream.position(evaluation.done), stream.samples)
-            if interrupts.requested and evaluation.done < len(stream):
-                evaluation.save(folder / CHECKPOINT)
-                raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
-            if evaluation.done % checkpoint_every == 0:
-                evaluation.save(folder / CHECKPOINT)
+        try:
+            for batch in stream.batches(evaluation.done, workers):
+                evaluation.step(batch)
+                watch(cell, stream.position(evaluation.done), stream.samples)
+                if interrupts.requested and evaluation.done < len(stream):
+                    evaluation.save(folder / CHECKPOINT)
+                    raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
+                if evaluation.done % checkpoint_every == 0:
+                    evaluation.save(folder / CHECKPOINT)
+        except RuntimeError as error:
+            if not interrupts.requested:
+                raise
+            # The signal went to a worker too, and the loader reports its end wherever we are, maybe
+            # in the middle of an update: the last checkpoint is what is left.
+            raise Interrupted("stopped while images were being made") from error
     evaluation.write_trace(folder)
     result = evaluation.result(card)
     result.write(folder)
@@ -120,6 +129,7 @@ def identity_card(
     """Everything that the figures of a run depend on."""
     return {
         "method": cell.method,
+        "code": _code(cell.method),
         "options": {name: _plain(cell, name) for name in cell.all_options()},
         "data": {
             "name": task.name,
@@ -128,13 +138,33 @@ def identity_card(
             "domains": list(stream.domains),
             "severity": cell.severity,
         },
-        "model": dict(task.model_card),
+        "model": {**task.model_card, "weights": _weights(task)},
+        "source_images": _source_images(cell, task),
         "setting": str(cell.setting),
         "seed": cell.seed,
         "batch_size": cell.batch_size,
         "versions": {"dab": dab.__version__, "torch": torch.__version__, "numpy": np.__version__},
         "source_error": source_error,
     }
+
+
+def _code(method: str) -> str:
+    """A hash of the file that a method is written in."""
+    return fingerprint(Path(inspect.getfile(dab.method(method))).read_text())
+
+
+def _weights(task: Task) -> str:
+    """A hash of the source model's weights."""
+    state = task.model().state_dict()
+    numbers = ((name, value.cpu().reshape(-1).view(torch.uint8)) for name, value in state.items())
+    return fingerprint(*chain(*((name, value.numpy()) for name, value in numbers)))
+
+
+def _source_images(cell: Cell, task: Task) -> str | None:
+    """A hash of the training images that a method is given."""
+    if "source_images" not in inspect.signature(dab.method(cell.method)).parameters:
+        return None
+    return fingerprint(task.source_images().numpy())
 
 
 def _plain(cell: Cell, name: str) -> Any:
@@ -175,19 +205,20 @@ class Evaluation:
 
     def save(self, file: Path) -> None:
         """Leave everything behind that is needed to go on after the last batch."""
-        content = io.BytesIO()
-        torch.save(
-            {
-                "adapter": self.adapter.state_dict(),
-                "done": self.done,
-                "seconds": self.seconds,
-                "peak_memory": max(self.peak_memory, memory.peak_mib()),
-                "predictions": self.predictions,
-                "steps": self.steps,
-            },
-            content,
-        )
-        files.write(file, content.getvalue())
+        self.peak_memory = max(self.peak_memory, memory.peak_mib())  # but for the copies made here
+        state = {
+            "adapter": self.adapter.state_dict(),
+            "threads": torch.get_num_threads(),
+            "done": self.done,
+            "seconds": self.seconds,
+            "peak_memory": self.peak_memory,
+            "predictions": self.predictions,
+            "steps": self.steps,
+        }
+        with files.aside(file) as unfinished:
+            torch.save(state, unfinished)
+        del state
+        memory.restart_peak()
 
     def resume(self, file: Path) -> None:
         """Go on from a checkpoint, if there is one."""
@@ -201,6 +232,11 @@ class Evaluation:
         except Exception as error:  # torch.load fails in many ways on a damaged file
             logger.warning("%s cannot be read, so the run starts again: %s", file, error)
             return
+        if (threads := state.pop("threads")) != torch.get_num_threads():
+            logger.warning(
+                "%s was made with %d threads, and torch has %d now: the last bits may differ",
+                *(file, threads, torch.get_num_threads()),
+            )
         vars(self).update(state)
 
     def write_trace(self, folder: Path) -> None:

@@ -42,7 +42,8 @@ class Row:
 
     @property
     def worse_than_source(self) -> bool:
-        return self.error > self.source_error
+        """As far as a table shows."""
+        return round(self.error, 1) > round(self.source_error, 1)
 
 
 def summarise(results: Iterable[Result]) -> list[Row]:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["by_domain", "by_method", "legend", "show", "to_markdown", "to_rich", "write"]
 
-_LEGEND = "Error in %, mean ± standard deviation over the seeds. ↑: worse than the source model."
+_LEGEND = (
+    "Error in %, mean ± standard deviation over the seeds. ↑: worse than the source model. "
+    "M: images in the buffer. updates: share of the calls that updated. "
+    "cost: time in multiples of the source model's, as far as the machine was idle otherwise."
+)
 
 # As the tables of the field abbreviate them.
 SHORT = {

@@ -28,7 +28,7 @@ class Task:
         name: of the data in tables.
         images: clean ones that the model was not trained on.
         model: makes the source model, for [0, 1] images.
-        model_card: what tells this model from all others: name, hash of the weights, preprocessing.
+        model_card: what tells this model from others besides its weights: name, preprocessing.
         source_images: makes a batch of training images, for methods that ask for some.
         samples: only the first images are shown, this many; None for all.
     """

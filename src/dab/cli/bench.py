@@ -55,7 +55,10 @@ def complete(chosen: argparse.Namespace) -> None:
         "seeds": [0],
     }
     if chosen.suite is not None:
-        grid.update(suite(chosen.suite))
+        fixed = suite(chosen.suite)
+        if chosen.data is not None and chosen.data != fixed.get("data", chosen.data):
+            raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(fixed['data'])}")
+        grid.update(fixed)
     for name, value in grid.items():
         if getattr(chosen, name) is None:
             setattr(chosen, name, value)

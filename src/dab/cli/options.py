@@ -55,7 +55,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         help="the domains in order, or `held-out` for the four to choose hyper-parameters on "
         "(default: the fifteen of ImageNet-C)",
     )
-    parser.add_argument("--severity", type=int, default=5, choices=range(1, 6))
+    parser.add_argument("--severity", type=int, default=5, choices=range(1, 6), help="(default: 5)")
     parser.add_argument("--samples", type=at_least(1), help="only the first images of each domain")
     parser.add_argument("--batch-size", type=at_least(1), default=64, help="(default: 64)")
     parser.add_argument("--root", type=Path, help="folder with the data, where it is not embedded")

@@ -60,11 +60,10 @@ class Cache:
             _write(self._checksums, indices[missing], _checksums(images[missing]))
         return images
 
-    @property
-    def complete(self) -> bool:
-        """Whether every image has been made."""
+    def complete(self, size: int | None = None) -> bool:
+        """Whether the first images, this many (None: all), have been made."""
         there = all((self.folder / name).exists() for name in FILES)
-        return there and bool(self._checksums.all())
+        return there and bool(self._checksums[:size].all())
 
     # Opened where they are used: a worker process maps the files itself instead of getting a copy.
 

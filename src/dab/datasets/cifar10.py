@@ -142,7 +142,8 @@ def _read(folder: Path, split: Split) -> Labelled:
         if (pickles / BATCHES[split][0]).exists():
             return _read_pickles(pickles, split)
     raise ValueError(
-        f"no CIFAR-10 in {folder}: put {PICKLES} there, or call dab.datasets.cifar10.fetch on it"
+        f"no CIFAR-10 in {folder}: put {PICKLES} there, or fetch it with "
+        f"`dab data cifar10 --root {folder}`"
     )
 
 

@@ -34,27 +34,24 @@ class Corrupted:
     ) -> None:
         self.clean, self.corruption, self.severity = clean, corruption, severity
         self.labels: NDArray[np.int64] = clean.labels
-        name = f"{corruption}-{severity}-v{VERSION}"
-        image = self._corrupted(0, clean.batch([0])[0])  # a wrong name or severity fails here
-        self.cache = Cache(
-            (cache or cache_folder()) / clean.fingerprint / name, (len(clean), *image.shape)
+        probe = self._corrupted(0, clean.batch([0])[0])  # a wrong name or severity fails here
+        # Another version of an image library shows in its pixels.
+        self.fingerprint = fingerprint(
+            clean.fingerprint, corruption, f"{severity} {VERSION}", probe
         )
+        name = f"{corruption}-{severity}-{self.fingerprint}"
+        self.cache = Cache((cache or cache_folder()) / name, (len(clean), *probe.shape))
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.clean.fingerprint, self.corruption, f"{self.severity} {VERSION}")
 
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
         """The corrupted images at these indices, stacked."""
         return self.cache.read(np.asarray(indices, np.int64), self._make)
 
-    @property
-    def ready(self) -> bool:
-        """Whether all images are on disk already."""
-        return self.cache.complete
+    def ready(self, size: int | None = None) -> bool:
+        """Whether the first images (None: all) are on disk already."""
+        return self.cache.complete(size)
 
     def _make(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         clean = self.clean.batch(indices)

@@ -6,7 +6,7 @@ Nothing is downloaded: the fonts are those that ship inside matplotlib.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -99,7 +99,7 @@ class Glyphs:
         rng = np.random.default_rng([self.seed, _IMAGES, index])
         return _draw(CHARACTERS[label], rng), label
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the labels and of a few images: another version of a font shows in them."""
         probes = np.linspace(0, len(self) - 1, 32).astype(np.int64)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Images", "Indices", "Subset", "fingerprint", "to_tensor"]
+__all__ = ["Images", "Indices", "Subset", "fingerprint", "is_ready", "to_tensor"]
 
 Indices = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -53,10 +53,15 @@ class Subset:
     def fingerprint(self) -> str:
         return fingerprint(self.images.fingerprint, str(len(self)))
 
-    @property
-    def ready(self) -> bool:
-        """Whether the whole data set only needs to be read."""
-        return getattr(self.images, "ready", True)
+    def ready(self, size: int | None = None) -> bool:
+        """Whether the first images (None: all) only need to be read."""
+        return is_ready(self.images, len(self) if size is None else size)
+
+
+def is_ready(images: Images, size: int | None = None) -> bool:
+    """Whether the first images (None: all) only need to be read; so unless they say otherwise."""
+    ready: bool = images.ready(size) if hasattr(images, "ready") else True
+    return ready
 
 
 def fingerprint(*content: str | NDArray[Any]) -> str:

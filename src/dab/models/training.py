@@ -188,6 +188,7 @@ def _save(
     torch.save(
         {
             "recipe": asdict(recipe),
+            "net": repr(model),
             "step": step,
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
@@ -202,9 +203,9 @@ def _resume(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, reci
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
-    if state["recipe"] != asdict(recipe):
+    if (state["recipe"], state["net"]) != (asdict(recipe), repr(model)):
         raise ValueError(
-            f"{file} is the checkpoint of another recipe: remove it to start from the beginning"
+            f"{file} is the checkpoint of another training: remove it to start from the beginning"
         )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])

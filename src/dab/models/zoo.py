@@ -50,7 +50,6 @@ def card(name: str) -> dict[str, Any]:
     model = load(name)
     return {
         "name": f"dab/{name}",
-        "weights": MODELS[name].sha256,
         "preprocessing": {
             "mean": model.mean.flatten().tolist(),
             "std": model.std.flatten().tolist(),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dab.datasets.images import Images, fingerprint, to_tensor
+from dab.datasets.images import Images, fingerprint, is_ready, to_tensor
 from dab.streams.setting import Setting
 
 __all__ = ["Batch", "Domain", "Stream"]
@@ -107,7 +107,7 @@ class Stream:
     @property
     def ready(self) -> bool:
         """Whether all images only need to be read."""
-        return all(getattr(part, "ready", True) for part in self._parts)
+        return all(map(is_ready, self._parts))
 
     def position(self, batch: int) -> int:
         """The number of images before a batch."""
