@@ -425,8 +425,10 @@ def test_a_cell_that_fails_does_not_stop_the_others(capsys):
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     where = "tiny, correlated, seed 0"
-    assert f"broken, {where}: failed: no [bold]luck[/] with [/this]" in lines
-    assert f"dab capacity=0, {where}: failed: capacity must be at least 1, got 0" in lines
+    assert f"broken, {where}: failed: RuntimeError: no [bold]luck[/] with [/this]" in lines
+    assert (
+        f"dab capacity=0, {where}: failed: ValueError: capacity must be at least 1, got 0" in lines
+    )
     assert numbers(Path("results")).keys() == {"source", "mine"}
     assert "broken" not in captured.out
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import dab
+from dab.benchmark import parse_method
+from dab.cli import parser
+from dab.cli.bench import complete
 from dab.functional import entropy
 from dab.layers import norm_parameters
 from tests.nets import net, stream
@@ -32,11 +37,31 @@ def test_the_example_of_the_readme_runs():
 
 
 def test_the_make_targets_of_the_readme_exist():
-    (commands,) = blocks("README.md", "sh")
+    commands, *_ = blocks("README.md", "sh")
     makefile = (ROOT / "Makefile").read_text()
     targets = re.findall(r"^make (\w+)", commands, re.MULTILINE)
     assert targets == ["demo", "test"]
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+@pytest.mark.parametrize("document", ["README.md", *map(str, ROOT.glob("docs/*.md"))])
+def test_the_commands_of_the_documents_are_right(document):
+    for block in blocks(document, "sh"):
+        for line in re.findall(r"^dab .*", block.replace("\\\n", ""), re.MULTILINE):
+            chosen = parser().parse_args(shlex.split(line, comments=True)[1:])
+            if chosen.command == "bench":
+                complete(chosen)
+                assert all(map(parse_method, chosen.method))
+
+
+def test_the_task_of_the_benchmark_guide_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
+    (example,) = blocks("docs/benchmark.md", "python")
+    before = torch.get_rng_state()  # its model is seeded globally
+    exec(example, {})
+    torch.set_rng_state(before)
+    assert "{'fog': " in capsys.readouterr().out
 
 
 def test_every_relative_link_leads_somewhere():

@@ -85,14 +85,14 @@ def _tables(data: str) -> dict[str, dict[str, Any]]:
 SUITES: Mapping[str, Mapping[str, Any]] = {
     "demo": {
         "method": [
-            _method("glyphs", "tent"),
+            "tent",
             _method("glyphs", "rotta"),
             _method("glyphs", "note"),
-            _method("glyphs", "dab", "capacity=64,256"),
+            _method("glyphs", "dab", "capacity=64"),  # as large as those of RoTTA and NOTE
         ],
         "data": ["glyphs"],
         "setting": ["correlated"],
-        "samples": 2000,
+        "samples": 1500,
     },
     "learning-rates": _learning_rates(),
     **_tables("glyphs"),

@@ -52,7 +52,7 @@ def summarise(results: Iterable[Result]) -> list[Row]:
     for result in results:
         card = {k: v for k, v in result.card.items() if k not in ("seed", "source_error")}
         groups[key(card)][result.card["seed"]] = result
-    return [_row(list(group.values())) for group in groups.values()]
+    return [_row([group[seed] for seed in sorted(group)]) for group in groups.values()]
 
 
 def _row(group: list[Result]) -> Row:
