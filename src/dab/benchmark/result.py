@@ -39,8 +39,8 @@ class Result:
     update_rate: float  # share of the calls that updated
     admitted: int
     skipped: int  # calls that learned nothing because a number was not finite
-    seconds: float  # in the adapter
-    images_per_second: float
+    seconds: float  # of processor time in the adapter
+    images_per_second: float  # of processor time
     peak_memory_mib: float  # resident, of the process
 
     def write(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ __all__ = ["by_domain", "by_method", "legend", "show", "to_markdown", "to_rich",
 _LEGEND = (
     "Error in %, mean ± standard deviation over the seeds. ↑: worse than the source model. "
     "M: images in the buffer. updates: share of the calls that updated. "
-    "cost: time in multiples of the source model's, as far as the machine was idle otherwise."
+    "cost: processor time in multiples of the source model's."
 )
 
 # As the tables of the field abbreviate them.
@@ -127,7 +127,7 @@ def _published(row: Row) -> str:
 
 
 def _cost(row: Row, rows: Sequence[Row]) -> str:
-    """Time for an image in multiples of the source model's on the same stream."""
+    """Processor time for an image in multiples of the source model's on the same stream."""
     for source in rows:
         same = (source.data, source.setting) == (row.data, row.setting)
         if same and source.method == "source":
