@@ -218,7 +218,9 @@ def test_a_damaged_file_is_refused(members, tmp_path, keep):
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match=r"put cifar-10-batches-py there, or call .*fetch"):
+    with pytest.raises(
+        ValueError, match=r"put cifar-10-batches-py there, or fetch it with `dab data"
+    ):
         CIFAR10(tmp_path, "test")
 
 
