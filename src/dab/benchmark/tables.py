@@ -22,8 +22,7 @@ __all__ = ["by_domain", "by_method", "legend", "show", "to_markdown", "to_rich",
 
 _LEGEND = (
     "Error in %, mean ± standard deviation over the seeds. ↑: worse than the source model. "
-    "M: images in the buffer. updates: share of the calls that updated. "
-    "cost: processor time in multiples of the source model's."
+    "M: images in the buffer. updates: share of the calls that updated."
 )
 
 # As the tables of the field abbreviate them.
@@ -67,7 +66,7 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
             name for name in data if any(r.published for r in chosen if r.data == name)
         ]
         heads = [[name, "published"] if name in has_published else [name] for name in data]
-        lines = [_line("method", "M", *chain(*heads), "updates", "cost")]
+        lines = [_line("method", "M", *chain(*heads), "updates")]
         for method, size in _distinct((row.name, _size(row)) for row in chosen):
             same = [row for row in chosen if (row.name, _size(row)) == (method, size)]
             entries: list[str | Entry] = [method, size]
@@ -77,8 +76,7 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
                 if name in has_published:
                     entries.append(_published(row) if row else "")
             updates = " / ".join(f"{100 * row.update_rate:.0f} %" for row in same)
-            cost = " / ".join(_cost(row, rows) for row in same)
-            lines.append(_line(*entries, updates, cost))
+            lines.append(_line(*entries, updates))
         tables[setting] = lines
     return tables
 
@@ -124,15 +122,6 @@ def _published(row: Row) -> str:
         return ""
     mark = "" if row.published.source == "paper" else "*"
     return f"{row.published.error:.1f}{mark}"
-
-
-def _cost(row: Row, rows: Sequence[Row]) -> str:
-    """Processor time for an image in multiples of the source model's on the same stream."""
-    for source in rows:
-        same = (source.data, source.setting) == (row.data, row.setting)
-        if same and source.method == "source":
-            return f"{source.images_per_second / row.images_per_second:.1f} x"
-    return ""
 
 
 def to_markdown(tables: dict[str, list[Line]]) -> str:
