@@ -8,7 +8,6 @@ import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -71,17 +70,18 @@ def run(
         raise ValueError(f"the cell is for {cell.data!r}, the task is {task.name!r}")
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
-    again = partial(
-        run,
-        task=task,
-        out=out,
-        cache=cache,
-        workers=workers,
-        checkpoint_every=checkpoint_every,
-        watch=watch,
-    )
     stream = stream_of(cell, task, cache)
-    source_error = None if cell.is_source else again(cell.source()).error
+    source_error = None
+    if not cell.is_source:
+        source_error = run(
+            cell.source(),
+            task,
+            out,
+            cache=cache,
+            workers=workers,
+            checkpoint_every=checkpoint_every,
+            watch=watch,
+        ).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / key(card)
     if finished := Result.read(folder):
