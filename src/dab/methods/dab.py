@@ -59,6 +59,7 @@ class DAB(Adapter):
         seed: of the draws from the buffer.
         output, features: a correction of what is answered; see `dab.outputs`.
 
+    >>> _ = torch.manual_seed(0)  # a random net may see one class everywhere
     >>> images = torch.rand(500, 3, 8, 8)
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.Linear(64, 10))
     >>> adapter = DAB(model, capacity=16, batch_size=8)
