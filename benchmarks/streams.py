@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from dab.benchmark import create_task
+from dab.benchmark import TaskRecipe
 from dab.streams import Setting, Stream
 
 SAMPLES = 1000
@@ -30,7 +30,7 @@ def seconds(batches: Iterable[object]) -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    task = create_task("glyphs", samples=SAMPLES)
+    task = TaskRecipe("glyphs", samples=SAMPLES).create()
     model = task.model()
     images = SAMPLES * len(CORRUPTIONS)
 
@@ -39,7 +39,7 @@ def main() -> None:
 
     def stream(cache: Path) -> Stream:
         setting = Setting.parse("correlated")
-        return Stream(task.domains(CORRUPTIONS, 5, setting, cache), setting)
+        return Stream(task.data.domains(CORRUPTIONS, 5, setting, cache), setting)
 
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         seconds(stream(Path(folder)))

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.benchmark import Cell, Task
+from dab.benchmark import Cell, Clean, Task
 from dab.datasets.images import Indices, fingerprint, to_tensor
 from dab.streams import Setting
 from tests.nets import CLASSES, net, stream
@@ -64,9 +64,10 @@ def source_images() -> Tensor:
     return to_tensor(pictures(24, seed=1).pixels)
 
 
-def tiny_task(size: int = 70, seed: int = 0) -> Task:
+def tiny_task(size: int = 70, seed: int = 0, samples: int | None = None) -> Task:
     card = {"name": "tests/tiny", "preprocessing": {"mean": [0.0]}}
-    return Task("tiny", pictures(size, seed), lambda: net("layernorm"), card, source_images)
+    data = Clean(pictures(size, seed), samples)
+    return Task("tiny", data, lambda: net("layernorm"), card, source_images)
 
 
 def tiny_cell(method: str, setting: str = "continual", *, seed: int = 0, severity: int = 5) -> Cell:

@@ -185,7 +185,7 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setitem(TASKS, "tiny", lambda root: tiny_task())
+    monkeypatch.setitem(TASKS, "tiny", lambda recipe: tiny_task(samples=recipe.samples))
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -449,7 +449,7 @@ import sys
 from dab.benchmark.task import TASKS
 from dab.cli import main
 from tests.benchmark_task import tiny_task
-TASKS["tiny"] = lambda root: tiny_task()
+TASKS["tiny"] = lambda recipe: tiny_task(samples=recipe.samples)
 sys.exit(main())
 """
 

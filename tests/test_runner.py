@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 import dab
 from dab import files, registry
-from dab.benchmark import Cell, Result, Task, memory, results, run
+from dab.benchmark import Cell, Clean, Result, Task, memory, results, run
 from dab.benchmark.result import errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.run import CHECKPOINT, Evaluation, Interrupted, identity_card, stream_of
 from dab.cli.options import import_methods
@@ -142,7 +142,7 @@ def test_figures_of_a_gradual_stream_are_those_of_plain_loops(method, tmp_path, 
 
 
 def test_a_gradual_corruption_grows_and_fades(cache):
-    domains = tiny_task().domains(["contrast", "fog"], 4, Setting("gradual"), cache)
+    domains = tiny_task().data.domains(["contrast", "fog"], 4, Setting("gradual"), cache)
     assert [domain.name for domain in domains] == ["contrast", "fog"]
     for domain in domains:
         assert [part.severity for part in domain.parts] == [1, 2, 3, 4, 3, 2, 1]
@@ -573,15 +573,15 @@ def card_of(cell: Cell, task: Task, cache: Path) -> dict[str, Any]:
 
 
 def with_other_pixel(task: Task) -> Task:
-    pixels = task.images.batch(range(len(task.images))).copy()
+    pixels = task.data.images.batch(range(len(task.data.images))).copy()
     pixels[-1, -1, -1, -1] ^= 1
-    return replace(task, images=Pictures(pixels, task.images.labels))
+    return replace(task, data=Clean(Pictures(pixels, task.data.images.labels)))
 
 
 def with_other_label(task: Task) -> Task:
-    labels = task.images.labels.copy()
+    labels = task.data.images.labels.copy()
     labels[-1] = (labels[-1] + 1) % 6
-    return replace(task, images=Pictures(task.images.batch(range(len(labels))), labels))
+    return replace(task, data=Clean(Pictures(task.data.images.batch(range(len(labels))), labels)))
 
 
 def with_card(task: Task, **changes: Any) -> Task:

@@ -1,8 +1,19 @@
 """Run methods over streams, keep what came out, and put it into tables."""
 
 from dab.benchmark.cell import Cell, parse_method
+from dab.benchmark.job import Job
 from dab.benchmark.result import Result, results
 from dab.benchmark.run import run
-from dab.benchmark.task import Task, create_task
+from dab.benchmark.task import Clean, Task, TaskRecipe
 
-__all__ = ["Cell", "Result", "Task", "create_task", "parse_method", "results", "run"]
+__all__ = [
+    "Cell",
+    "Clean",
+    "Job",
+    "Result",
+    "Task",
+    "TaskRecipe",
+    "parse_method",
+    "results",
+    "run",
+]

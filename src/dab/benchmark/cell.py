@@ -10,12 +10,13 @@ from itertools import product
 from typing import Any
 
 import dab
+from dab.benchmark.compute import Compute
 from dab.corruptions import CORRUPTIONS
 from dab.streams import Setting
 
 __all__ = ["Cell", "parse_method"]
 
-CONTINUAL = Setting()
+CONTINUAL, CPU = Setting(), Compute()
 
 # What a run gives a method by itself, where the method asks for it.
 GIVEN = ("model", "seed", "source_images")
@@ -23,7 +24,7 @@ GIVEN = ("model", "seed", "source_images")
 
 @dataclass(frozen=True)
 class Cell:
-    """One method with its options on one stream.
+    """One method with its options on one stream, and what it is computed on.
 
     >>> cell = Cell("dab", {"capacity": 256}, setting=Setting.parse("correlated"))
     >>> cell.all_options()["capacity"], cell.all_options()["ensemble"]
@@ -41,6 +42,7 @@ class Cell:
     batch_size: int = 64
     corruptions: Sequence[str] = CORRUPTIONS
     severity: int = 5
+    compute: Compute = CPU
 
     def __post_init__(self) -> None:
         known = self._defaults()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -15,29 +16,31 @@ from dab.datasets.images import Images, Subset, to_tensor
 from dab.models import zoo
 from dab.streams import Domain, Setting
 
-__all__ = ["TASKS", "Task", "create_task"]
+__all__ = ["TASKS", "Clean", "Shifts", "Task", "TaskRecipe"]
 
 SOURCE_IMAGES = 2000  # what EATA estimates its Fisher information from
 
 
+class Shifts(Protocol):
+    """Where the domains of a stream come from."""
+
+    def domains(
+        self, corruptions: Sequence[str], severity: int, setting: Setting, cache: Path | None
+    ) -> list[Domain]:
+        """The domains of a stream; data without corruptions have their own."""
+        ...
+
+
 @dataclass(frozen=True)
-class Task:
-    """A trained model and clean test images; corruptions make the domains.
+class Clean:
+    """Clean images; corruptions make the domains.
 
     Args:
-        name: of the data in tables.
-        images: clean ones that the model was not trained on.
-        model: makes the source model, for [0, 1] images.
-        model_card: what tells this model from others besides its weights: name, preprocessing.
-        source_images: makes a batch of training images, for methods that ask for some.
+        images: those that the model was not trained on.
         samples: only the first images are shown, this many; None for all.
     """
 
-    name: str
     images: Images
-    model: Callable[[], nn.Module]
-    model_card: Mapping[str, Any]
-    source_images: Callable[[], Tensor]
     samples: int | None = None
 
     def domains(
@@ -47,12 +50,15 @@ class Task:
         setting: Setting,
         cache: Path | None = None,
     ) -> list[Domain]:
-        """The images under each corruption; a "gradual" one grows up to the severity and fades."""
-        severities = [severity]
-        if setting.shift == "gradual":
-            severities = [*range(1, severity), *range(severity, 0, -1)]
+        """The images under each corruption, kept in the cache."""
         return [
-            Domain(name, [self._part(Corrupted(self.images, name, s, cache)) for s in severities])
+            Domain(
+                name,
+                [
+                    self._part(Corrupted(self.images, name, s, cache))
+                    for s in setting.severities(severity)
+                ],
+            )
             for name in corruptions
         ]
 
@@ -60,42 +66,82 @@ class Task:
         return images if self.samples is None else Subset(images, self.samples)
 
 
-def _glyphs(root: Path | None) -> Task:
+@dataclass(frozen=True)
+class Task:
+    """A trained model and the data that it meets.
+
+    Args:
+        name: of the data in tables.
+        data: makes the domains.
+        model: makes the source model, for [0, 1] images.
+        model_card: what tells this model from others besides its weights: name, preprocessing.
+        source_images: makes a batch of training images, for methods that ask for some; None if
+            there are none to be had.
+    """
+
+    name: str
+    data: Shifts
+    model: Callable[[], nn.Module]
+    model_card: Mapping[str, Any]
+    source_images: Callable[[], Tensor | None]
+
+
+@dataclass(frozen=True)
+class TaskRecipe:
+    """How to make a task, in plain values that can be sent to any process.
+
+    Args:
+        name: one of `TASKS`.
+        samples: only so many images of each domain are shown; None for all.
+        root: the folder with the data, where any is needed.
+
+    >>> TaskRecipe("mnist")
+    Traceback (most recent call last):
+    ValueError: unknown data 'mnist'; there are: cifar10, glyphs
+    """
+
+    name: str
+    samples: int | None = None
+    root: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in TASKS:
+            raise ValueError(f"unknown data {self.name!r}; there are: {', '.join(sorted(TASKS))}")
+
+    def create(self) -> Task:
+        """The task; the same object for equal recipes, since all its runs may share the data."""
+        return _create(self)
+
+
+def _glyphs(recipe: TaskRecipe) -> Task:
     from dab.datasets.glyphs import Glyphs
 
     return Task(
         "glyphs",
-        Glyphs.of_split("test", 10_000),
+        # They are drawn on demand, so there are as many as anybody asks for.
+        Clean(Glyphs.of_split("test", max(10_000, recipe.samples or 0)), recipe.samples),
         lambda: zoo.load("glyphs"),
         zoo.card("glyphs"),
         lambda: to_tensor(Glyphs.of_split("train", SOURCE_IMAGES).batch(range(SOURCE_IMAGES))),
     )
 
 
-def _cifar10(root: Path | None) -> Task:
+def _cifar10(recipe: TaskRecipe) -> Task:
     from dab.datasets.cifar10 import CIFAR10
 
-    folder = root or cache_folder() / "cifar10"
+    folder = recipe.root or cache_folder() / "cifar10"
     return Task(
         "cifar10",
-        CIFAR10(folder, "test"),
+        Clean(CIFAR10(folder, "test"), recipe.samples),
         lambda: zoo.load("cifar10"),
         zoo.card("cifar10"),
         lambda: to_tensor(CIFAR10(folder, "train").batch(range(SOURCE_IMAGES))),
     )
 
 
-TASKS: Mapping[str, Callable[[Path | None], Task]] = {"glyphs": _glyphs, "cifar10": _cifar10}
+TASKS: Mapping[str, Callable[[TaskRecipe], Task]] = {"glyphs": _glyphs, "cifar10": _cifar10}
 
 
-def create_task(name: str, *, samples: int | None = None, root: Path | None = None) -> Task:
-    """A task by name.
-
-    Args:
-        name: one of `TASKS`.
-        samples: only the first images are shown, this many; None for all.
-        root: the folder with the data, where any is needed.
-    """
-    if name not in TASKS:
-        raise ValueError(f"unknown data {name!r}; there are: {', '.join(sorted(TASKS))}")
-    return replace(TASKS[name](root), samples=samples)
+@cache
+def _create(recipe: TaskRecipe) -> Task:
+    return TASKS[recipe.name](recipe)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dab.cli.options import Commands, add_stream_options, at_least, command, import_methods
 
 if TYPE_CHECKING:
-    from dab.benchmark import Cell, Result
+    from dab.benchmark import Cell, Job, Result
 
 __all__ = ["add", "cells", "complete", "execute", "main"]
 
@@ -98,7 +98,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     import torch
     from rich.console import Console
 
-    from dab.benchmark import create_task, run, tables
+    from dab.benchmark import Job, TaskRecipe, tables
     from dab.benchmark.progress import Bars
     from dab.benchmark.run import stream_of
     from dab.benchmark.summary import summarise
@@ -107,32 +107,35 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
     grid = cells(chosen)
-    tasks = {
-        name: create_task(name, samples=chosen.samples, root=chosen.root) for name in chosen.data
+    recipes = {
+        name: TaskRecipe(name, samples=chosen.samples, root=chosen.root) for name in chosen.data
     }
     for cell in grid:
         if cell.method == "source":  # what is wrong with a stream fails here, not in every cell
-            stream_of(cell, tasks[cell.data], chosen.cache)
+            stream_of(cell, recipes[cell.data].create(), chosen.cache)
+    jobs = [
+        Job(
+            cell,
+            recipes[cell.data],
+            chosen.out,
+            cache=chosen.cache,
+            workers=chosen.workers,
+            checkpoint_every=chosen.checkpoint_every,
+        )
+        for cell in grid
+    ]
     with Bars(grid) as bars:
 
-        def attempt(cell: Cell) -> Result | None:
+        def attempt(job: Job) -> Result | None:
             try:
-                result = run(
-                    cell,
-                    tasks[cell.data],
-                    chosen.out,
-                    cache=chosen.cache,
-                    workers=chosen.workers,
-                    checkpoint_every=chosen.checkpoint_every,
-                    watch=bars.watch,
-                )
+                result = job.run(bars.watch)
             except Exception as error:  # the other cells are none the worse for it
-                bars.failed(cell, error)
+                bars.failed(job.cell, error)
                 return None
-            bars.done(cell, result)
+            bars.done(job.cell, result)
             return result
 
-        results = list(filter(None, map(attempt, grid)))
+        results = list(filter(None, map(attempt, jobs)))
     rows = summarise(results)
     console = Console()
     tables.show(tables.by_method(rows), console)

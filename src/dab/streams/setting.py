@@ -73,6 +73,16 @@ class Setting:
         order = f"correlated{delta}"
         return order if self.shift == "continual" else f"{self.shift}+{order}"
 
+    def severities(self, severity: int) -> list[int]:
+        """The severities that a corruption goes through: a gradual one grows and fades again.
+
+        >>> Setting("gradual").severities(3)
+        [1, 2, 3, 2, 1]
+        """
+        if self.shift == "gradual":
+            return [*range(1, severity), *range(severity, 0, -1)]
+        return [severity]
+
     def order(self, labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """The order of images with these labels."""
         if not self.correlated:

@@ -126,8 +126,11 @@ class Stream:
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
 
-    def batches(self, start: int = 0, workers: int = 0) -> Iterator[Batch]:
-        """The batches from number `start` on, read ahead by worker processes if there are any."""
+    def batches(self, start: int = 0, workers: int = 0, device: str = "cpu") -> Iterator[Batch]:
+        """The batches from number `start` on, read ahead by worker processes if there are any.
+
+        Images go to the device as bytes, and are made floats there.
+        """
         if not 0 <= start <= len(self):
             raise ValueError(f"the stream has {len(self)} batches, it cannot start at {start}")
         loader = DataLoader(
@@ -144,7 +147,7 @@ class Stream:
                 raise pixels
             part = slice(*self._edges[number : number + 2])
             yield Batch(
-                to_tensor(pixels),
+                to_tensor(pixels.to(device)),
                 torch.tensor(self.labels[part]),
                 torch.tensor(self.domain[part]),
             )

@@ -1,0 +1,77 @@
+"""Where a run computes, and how precisely."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Compute", "Precision"]
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A device, a precision, and whether the model is compiled.
+
+    Args:
+        device: as torch names it: "cpu", "cuda", "cuda:1", "mps".
+        precision: of matrix products and convolutions; weights and normalisation stay in fp32.
+        compile: whether torch compiles the model first.
+
+    >>> Compute(precision="fp8")
+    Traceback (most recent call last):
+    ValueError: precision must be one of ('fp32', 'bf16', 'fp16'), got 'fp8'
+    """
+
+    device: str = "cpu"
+    precision: Precision = "fp32"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in get_args(Precision):
+            raise ValueError(
+                f"precision must be one of {get_args(Precision)}, got {self.precision!r}"
+            )
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:  # how torch says that it has none
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"there is no device {self.device!r} here: {reason}") from error
+
+    @property
+    def is_cpu(self) -> bool:
+        return torch.device(self.device).type == "cpu"
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What figures depend on: not which of several devices of a kind it was."""
+        return {**asdict(self), "device": torch.device(self.device).type}
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """The model on the device, in the precision; its parameters keep their names if they can.
+
+        Compiled in place, since torch.compile would put a prefix before every name.
+        """
+        model = model.to(self.device)
+        if self.compile:
+            model.compile()
+        return model if self.precision == "fp32" else Autocast(model, DTYPES[self.precision])
+
+
+class Autocast(nn.Module):
+    """A model whose matrix products and convolutions run in half precision; its logits do not."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.dtype = model, dtype
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.autocast(images.device.type, self.dtype):
+            logits: Tensor = self.model(images)
+        return logits.float()
