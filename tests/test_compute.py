@@ -57,6 +57,7 @@ def test_a_run_in_half_precision_is_another_run(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4  # each with a source run of its own
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_compiled_model_keeps_its_names():
     model = Compute(compile=True).prepare(net("layernorm"))
     assert list(model.state_dict()) == list(net("layernorm").state_dict())
