@@ -80,4 +80,4 @@ def test_a_device_that_is_not_there_is_named(device):
     if device == "mps" and torch.backends.mps.is_available():
         pytest.skip("this machine has one")
     with pytest.raises(ValueError, match=f"there is no device '{device}' here"):
-        Compute(device=device)
+        Compute(device=device).check()

@@ -38,6 +38,9 @@ class Compute:
             raise ValueError(
                 f"precision must be one of {get_args(Precision)}, got {self.precision!r}"
             )
+
+    def check(self) -> None:
+        """Refuse a device that this machine does not have; a cluster's other machines may."""
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:  # how torch says that it has none
@@ -58,6 +61,7 @@ class Compute:
 
         Compiled in place, since torch.compile would put a prefix before every name.
         """
+        self.check()
         model = model.to(self.device)
         if self.compile:
             model.compile()

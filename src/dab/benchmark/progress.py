@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.text import Text
 
 from dab.benchmark.cell import Cell
+from dab.benchmark.published import suspicion
 from dab.benchmark.result import Result
 
 __all__ = ["Bars"]
@@ -71,8 +72,10 @@ class Bars:
         self.progress.update(self.current, completed=seen, total=samples)
 
     def done(self, cell: Cell, result: Result) -> None:
-        """A run has a result."""
+        """A run has a result, which may be a reason not to go on."""
         self._end(f"{describe(cell)}: error {result.error:.1f} %")
+        if doubt := suspicion(result):
+            self.progress.console.print(Text(f"WARNING: {doubt}", "bold red"), soft_wrap=True)
 
     def failed(self, cell: Cell, error: Exception) -> None:
         """A run has ended without one; unless the error speaks for itself, say where it was."""

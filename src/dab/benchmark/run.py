@@ -21,6 +21,7 @@ from dab.adapter import Adapter
 from dab.benchmark import memory
 from dab.benchmark.cell import Cell
 from dab.benchmark.interrupts import Interrupts
+from dab.benchmark.published import column
 from dab.benchmark.result import Result, errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.task import Task
 from dab.counters import Step
@@ -146,6 +147,7 @@ def identity_card(
         "batch_size": cell.batch_size,
         "versions": {"dab": dab.__version__, "torch": torch.__version__, "numpy": np.__version__},
         "source_error": source_error,
+        "published_as": column(cell, task),
     }
 
 

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["by_domain", "by_method", "legend", "show", "to_markdown", "to_rich", "write"]
+    from dab.benchmark.estimate import Share
+
+__all__ = [
+    "by_domain",
+    "by_method",
+    "by_share",
+    "legend",
+    "show",
+    "to_markdown",
+    "to_rich",
+    "write",
+]
 
 _LEGEND = (
     "Error in %, mean ± standard deviation over the seeds. ↑: worse than the source model. "
@@ -94,6 +105,20 @@ def by_domain(rows: Sequence[Row]) -> dict[str, list[Line]]:
             lines.append(_line(row.name, _size(row), *errors, _error(row, chosen)))
         tables[f"{data}, {setting}"] = lines
     return tables
+
+
+def by_share(shares: Sequence[Share]) -> list[Line]:
+    """Lines of data set, setting, and what its runs take; last all of them together."""
+    return [
+        _line("data", "setting", "runs", "images", "forwards", "hours"),
+        *(_line(share.data, share.setting, *_taken([share])) for share in shares),
+        _line("all", "", *_taken(shares)),
+    ]
+
+
+def _taken(shares: Sequence[Share]) -> list[str]:
+    runs, images, forwards, hours = (sum(column) for column in [*zip(*shares, strict=True)][2:])
+    return [f"{runs:,}", f"{images:,}", f"{forwards:,.0f}", f"{hours:,.1f}"]
 
 
 def legend(rows: Sequence[Row]) -> str:

@@ -16,9 +16,11 @@ from dab.datasets.images import Images, Subset, to_tensor
 from dab.models import zoo
 from dab.streams import Domain, Setting
 
-__all__ = ["TASKS", "Clean", "Shifts", "Task", "TaskRecipe"]
+__all__ = ["ON_DISK", "TASKS", "Clean", "Shifts", "Task", "TaskRecipe"]
 
-SOURCE_IMAGES = 2000  # what EATA estimates its Fisher information from
+ON_DISK = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109", "folder")
+
+SOURCE_IMAGES = 2000  # that a method is given: what EATA estimates its Fisher information from
 
 
 class Shifts(Protocol):
@@ -77,6 +79,7 @@ class Task:
         model_card: what tells this model from others besides its weights: name, preprocessing.
         source_images: makes a batch of training images, for methods that ask for some; None if
             there are none to be had.
+        published_as: the column of the paper's tables, if model and data are the same as there.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Task:
     model: Callable[[], nn.Module]
     model_card: Mapping[str, Any]
     source_images: Callable[[], Tensor | None]
+    published_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,15 +98,24 @@ class TaskRecipe:
         name: one of `TASKS`.
         samples: only so many images of each domain are shown; None for all.
         root: the folder with the data, where any is needed.
+        model: a name for `dab.load_model`; None for the one that goes with the data.
+        image_list: file with the images of ImageNet-C to show; None for the published ones.
+        source_images: folder with images as the model was trained on, for methods that ask for
+            some; only for data on disk.
+        partial: whether data on disk may be incomplete.
 
     >>> TaskRecipe("mnist")
     Traceback (most recent call last):
-    ValueError: unknown data 'mnist'; there are: cifar10, glyphs
+    ValueError: unknown data 'mnist'; there are: cifar10, folder, glyphs, imagenet-c, ...
     """
 
     name: str
     samples: int | None = None
     root: Path | None = None
+    model: str | None = None
+    image_list: Path | None = None
+    source_images: Path | None = None
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in TASKS:
@@ -139,7 +152,17 @@ def _cifar10(recipe: TaskRecipe) -> Task:
     )
 
 
-TASKS: Mapping[str, Callable[[TaskRecipe], Task]] = {"glyphs": _glyphs, "cifar10": _cifar10}
+def _on_disk(recipe: TaskRecipe) -> Task:
+    from dab.benchmark.on_disk import create
+
+    return create(recipe)
+
+
+TASKS: Mapping[str, Callable[[TaskRecipe], Task]] = {
+    "glyphs": _glyphs,
+    "cifar10": _cifar10,
+    **dict.fromkeys(ON_DISK, _on_disk),
+}
 
 
 @cache

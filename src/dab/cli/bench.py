@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dab.cli.options import Commands, add_stream_options, at_least, command, import_methods
+from dab.cli.options import (
+    DATA_HELP,
+    Commands,
+    add_stream_options,
+    at_least,
+    command,
+    import_methods,
+)
 
 if TYPE_CHECKING:
     from dab.benchmark import Cell, Job, Result
 
-__all__ = ["add", "cells", "complete", "execute", "main"]
+__all__ = ["add", "cells", "complete", "execute", "jobs", "main", "plan"]
 
 EXAMPLES = """examples:
   dab bench --suite demo
   dab bench --method source --method tent --method "dab capacity=64,256,1024" \\
       --setting continual correlated --seeds 0 1 2
   dab bench --data cifar10 --method "tent lr=1e-4,1e-3" --corruptions held-out
+  dab bench --suite paper --root DATA --device cuda     the tables of the paper
+  dab bench --suite paper --dry-run                     what they take
 
 What is done already is not done again, and what was begun goes on. Tables are printed and written
 into the folder of the results as table.md, table.csv and table.json.
@@ -32,15 +42,22 @@ def add(commands: Commands) -> None:
         metavar='"NAME OPTION=VALUE,VALUE ..."',
         help="a method, with several values for an option if wanted; may be repeated",
     )
-    parser.add_argument("--data", nargs="+", help="glyphs (default), cifar10")
+    parser.add_argument("--data", nargs="+", help=f"(default: glyphs) {DATA_HELP}")
     parser.add_argument("--setting", nargs="+", help="as in `dab run` (default: correlated)")
     parser.add_argument("--seeds", nargs="+", type=at_least(0), help="(default: 0)")
     parser.add_argument("--domains", action="store_true", help="print errors by domain too")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="run nothing, but say how many runs and images it is, and about how long it takes",
+    )
     add_stream_options(parser)
 
 
 def main(chosen: argparse.Namespace) -> int:
     complete(chosen)
+    if chosen.dry_run:
+        return plan(chosen)
     return execute(chosen, chosen.domains)
 
 
@@ -56,7 +73,7 @@ def complete(chosen: argparse.Namespace) -> None:
     }
     if chosen.suite is not None:
         fixed = suite(chosen.suite)
-        if chosen.data is not None and chosen.data != fixed.get("data", chosen.data):
+        if not set(chosen.data or ()) <= set(fixed.get("data", chosen.data or ())):
             raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(fixed['data'])}")
         grid.update(fixed)
     for name, value in grid.items():
@@ -66,15 +83,15 @@ def complete(chosen: argparse.Namespace) -> None:
 
 def cells(chosen: argparse.Namespace) -> list[Cell]:
     """The cells of a grid, the source model before all others: they are compared with it."""
-    from dab.benchmark import Cell, parse_method
+    from dab.benchmark import Cell
+    from dab.benchmark.compute import Compute
     from dab.corruptions import CORRUPTIONS, HELD_OUT
     from dab.streams import Setting
 
     corruptions = chosen.corruptions or CORRUPTIONS
     if list(corruptions) == ["held-out"]:
         corruptions = HELD_OUT
-    methods = [method for text in chosen.method for method in parse_method(text)]
-    methods = [("source", {}), *(method for method in methods if method != ("source", {}))]
+    compute = Compute(chosen.device, chosen.precision, chosen.compile)
     return [
         Cell(
             method=name,
@@ -85,35 +102,46 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
             batch_size=chosen.batch_size,
             corruptions=tuple(corruptions),
             severity=chosen.severity,
+            compute=compute,
         )
         for data in chosen.data
         for setting in chosen.setting
-        for name, options in methods
+        for name, options in _methods(chosen, setting)
         for seed in chosen.seeds
     ]
 
 
-def execute(chosen: argparse.Namespace, domains: bool) -> int:
-    """Run the cells of a grid one after the other and print their table; the exit status."""
-    import torch
-    from rich.console import Console
+def _methods(chosen: argparse.Namespace, setting: str) -> list[tuple[str, dict[str, Any]]]:
+    """The methods of a setting with their options; a suite may have others for each setting."""
+    from dab.benchmark import parse_method
 
-    from dab.benchmark import Job, TaskRecipe, tables
-    from dab.benchmark.progress import Bars
-    from dab.benchmark.run import stream_of
-    from dab.benchmark.summary import summarise
+    texts = chosen.method
+    if isinstance(texts, Mapping):
+        if setting not in texts:
+            raise ValueError(f"the suite {chosen.suite!r} is for --setting {' '.join(texts)}")
+        texts = texts[setting]
+    methods = [method for text in texts for method in parse_method(text)]
+    return [("source", {}), *(method for method in methods if method != ("source", {}))]
+
+
+def jobs(chosen: argparse.Namespace) -> list[Job]:
+    """The runs of a grid."""
+    from dab.benchmark import Job, TaskRecipe
 
     import_methods(chosen.imports)
-    if chosen.threads is not None:
-        torch.set_num_threads(chosen.threads)
-    grid = cells(chosen)
     recipes = {
-        name: TaskRecipe(name, samples=chosen.samples, root=chosen.root) for name in chosen.data
+        name: TaskRecipe(
+            name,
+            samples=chosen.samples,
+            root=chosen.root,
+            model=chosen.model,
+            image_list=chosen.image_list,
+            source_images=chosen.source_images,
+            partial=chosen.partial,
+        )
+        for name in chosen.data
     }
-    for cell in grid:
-        if cell.method == "source":  # what is wrong with a stream fails here, not in every cell
-            stream_of(cell, recipes[cell.data].create(), chosen.cache)
-    jobs = [
+    return [
         Job(
             cell,
             recipes[cell.data],
@@ -122,9 +150,52 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
             workers=chosen.workers,
             checkpoint_every=chosen.checkpoint_every,
         )
-        for cell in grid
+        for cell in cells(chosen)
     ]
-    with Bars(grid) as bars:
+
+
+def plan(chosen: argparse.Namespace) -> int:
+    """Print what a grid takes, and run nothing."""
+    import torch
+    from rich.console import Console
+
+    from dab.benchmark import tables
+    from dab.benchmark.estimate import estimate
+
+    if chosen.threads is not None:
+        torch.set_num_threads(chosen.threads)
+    console = Console()
+    grid = jobs(chosen)
+    with Console(stderr=True).status("measuring the models' speed"):
+        shares = estimate(grid)
+    tables.show({"what it takes": tables.by_share(shares)}, console)
+    console.print(
+        "forwards: images times what they cost in the method, in plain forwards (docs/costs.md). "
+        f"hours: on one device like this one, {chosen.device}, from a short measurement of the "
+        "model's forward.",
+        soft_wrap=True,
+    )
+    return 0
+
+
+def execute(chosen: argparse.Namespace, domains: bool) -> int:
+    """Run the cells of a grid one after the other and print their table; the exit status."""
+    import torch
+    from rich.console import Console
+
+    from dab.benchmark import tables
+    from dab.benchmark.progress import Bars
+    from dab.benchmark.run import stream_of
+    from dab.benchmark.summary import summarise
+
+    if chosen.threads is not None:
+        torch.set_num_threads(chosen.threads)
+    grid = jobs(chosen)
+    for job in grid:
+        if job.cell.method == "source":  # a wrong stream fails here, not in every cell
+            job.cell.compute.check()
+            stream_of(job.cell, job.task.create(), job.cache)
+    with Bars([job.cell for job in grid]) as bars:
 
         def attempt(job: Job) -> Result | None:
             try:
@@ -135,7 +206,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
             bars.done(job.cell, result)
             return result
 
-        results = list(filter(None, map(attempt, jobs)))
+        results = list(filter(None, map(attempt, grid)))
     rows = summarise(results)
     console = Console()
     tables.show(tables.by_method(rows), console)

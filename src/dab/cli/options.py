@@ -10,7 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["Commands", "add_stream_options", "at_least", "command", "import_methods"]
+__all__ = ["DATA_HELP", "Commands", "add_stream_options", "at_least", "command", "import_methods"]
+
+DATA_HELP = (
+    "glyphs, cifar10; on disk, with --root: imagenet-c, imagenet-r, imagenet-sketch, "
+    "imagenet-d109, folder (CLASS/IMAGE)"
+)
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -60,6 +65,31 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=at_least(1), default=64, help="(default: 64)")
     parser.add_argument("--root", type=Path, help="folder with the data, where it is not embedded")
     parser.add_argument(
+        "--model",
+        help="torchvision/NAME, timm/NAME, hf/NAME, each also with @WEIGHTS_FILE, or "
+        "MODULE:FUNCTION (default: the one that goes with the data; torchvision/vit_b_16 for "
+        "data on disk)",
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="take data on disk though they are not all that was published",
+    )
+    parser.add_argument(
+        "--image-list",
+        type=Path,
+        metavar="FILE",
+        help="the images of ImageNet-C to show, WNID/NAME a line (default: all when correlated, "
+        "else RobustBench's 5,000, from its package)",
+    )
+    parser.add_argument(
+        "--source-images",
+        type=Path,
+        metavar="FOLDER",
+        help="images as the model was trained on, CLASS/IMAGE, for methods that need some (EATA); "
+        "for data on disk",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         default=Path("results"),
@@ -78,6 +108,14 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=at_least(1), help="threads of torch (default: torch's choice)"
     )
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps")
+    parser.add_argument(
+        "--precision",
+        default="fp32",
+        choices=["fp32", "bf16", "fp16"],
+        help="of products and convolutions (default: fp32)",
+    )
+    parser.add_argument("--compile", action="store_true", help="let torch compile the model")
     parser.add_argument(
         "--checkpoint-every",
         type=at_least(1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dab.cli.options import Commands, add_stream_options, at_least, command
+from dab.cli.options import DATA_HELP, Commands, add_stream_options, at_least, command
 
 __all__ = ["add", "main"]
 
@@ -12,6 +12,7 @@ EXAMPLES = """examples:
   dab run tent --setting correlated
   dab run dab capacity=256 lr=4e-3 --setting correlated --seed 1
   dab run dab capacity=256 --data cifar10 --setting correlated:0.1
+  dab run dab --data folder --root photos --model timm/vit_tiny_patch16_224
   dab run mine --import my_method.py --corruptions gaussian_noise fog --samples 2000
 
 A run that was stopped or killed goes on when started again. Method names and their options:
@@ -23,7 +24,7 @@ def add(commands: Commands) -> None:
     parser = command(commands, "run", "run one method over one stream", EXAMPLES, main)
     parser.add_argument("method", help="name of the method")
     parser.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="options of the method")
-    parser.add_argument("--data", default="glyphs", help="glyphs (default) or cifar10")
+    parser.add_argument("--data", default="glyphs", help=f"(default: glyphs) {DATA_HELP}")
     parser.add_argument(
         "--setting",
         default="continual",
