@@ -80,4 +80,4 @@ class Transform:
             )
         # round() to even, as torchvision does.
         top, left = (round((side - self.crop) / 2) for side in (height, width))
-        return np.ascontiguousarray(pixels[top : top + self.crop, left : left + self.crop])
+        return pixels[top : top + self.crop, left : left + self.crop].copy()
