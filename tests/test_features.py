@@ -6,8 +6,6 @@ The models of other libraries that these and other tests ask for are made here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 
 import pytest
 import torch
@@ -15,38 +13,21 @@ from torch import Tensor, nn
 
 import dab
 from dab.features import Features
+from dab.models.libraries import library
 from tests.nets import CLASSES, SIZE, conv_net, net, stream
-
-
-@cache  # keeps it alive
-def operators() -> torch.library.Library:
-    """The two schemas that torchvision asks for when it is imported."""
-    library = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float threshold) -> Tensor")
-    return library
-
-
-def imported(name: str) -> ModuleType:
-    """timm or torchvision, also beside a torch that torchvision's operators are not built for."""
-    try:
-        return pytest.importorskip(name)
-    except RuntimeError:  # operator torchvision::nms does not exist
-        operators()
-        return pytest.importorskip(name)
 
 
 def timm_model(name: str, **options: object) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return imported("timm").create_model(name, pretrained=False, **options)
+        return library("timm").create_model(name, pretrained=False, **options)
 
 
 def torchvision_vit() -> nn.Module:
     """torchvision's own ViT with twelve blocks, but a narrow one."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = imported("torchvision").models.VisionTransformer(
+        model = library("torchvision").models.VisionTransformer(
             image_size=8,
             patch_size=4,
             num_layers=12,

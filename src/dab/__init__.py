@@ -10,12 +10,34 @@ torch.Size([8, 10])
 """
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from dab.adapter import Adapter
 from dab.counters import Step, Totals
 from dab.methods import DAB
 from dab.registry import create, method, methods, register
 
-__all__ = ["DAB", "Adapter", "Step", "Totals", "create", "method", "methods", "register"]
+if TYPE_CHECKING:
+    from dab.models.loading import load_model
+
+__all__ = [
+    "DAB",
+    "Adapter",
+    "Step",
+    "Totals",
+    "create",
+    "load_model",
+    "method",
+    "methods",
+    "register",
+]
 
 __version__ = version("dab-tta")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load_model":  # with the models, when it is asked for
+        from dab.models.loading import load_model
+
+        return load_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
+
+from dab.imports import import_own
 
 __all__ = ["DATA_HELP", "Commands", "add_stream_options", "at_least", "command", "import_methods"]
 
@@ -136,23 +135,4 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 def import_methods(modules: list[str]) -> None:
     """Import modules by name, or files by path, for the methods that they register."""
     for module in modules:
-        _import(module)
-
-
-def _import(module: str) -> None:
-    try:
-        if module.endswith(".py"):
-            _import_file(module)
-        else:
-            importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"cannot import {module}: {error}") from error
-
-
-def _import_file(file: str) -> None:
-    # Named by its path: a file called dab.py must not take the place of the package.
-    spec = importlib.util.spec_from_file_location(file, file)
-    if spec is None or spec.loader is None or not Path(file).exists():
-        raise ValueError(f"there is no file {file} to import")
-    sys.modules[file] = loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
+        import_own(module)

@@ -1,1 +1,1 @@
-"""Small classifiers of the embedded benchmarks, with their training recipes and weights."""
+"""Classifiers: any by name, and small ones of the embedded benchmarks with their training."""

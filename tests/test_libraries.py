@@ -1,0 +1,80 @@
+"""torchvision beside a torch that its compiled operators do not fit, each time in a new process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dab.models.libraries import library
+
+
+def python(script: str, *paths: Path) -> str:
+    prelude = f"import sys; sys.path[:0] = {[str(path) for path in paths]!r}\n"
+    result = subprocess.run(
+        [sys.executable, "-c", prelude + script], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+REPORT = """
+from dab.models import libraries
+found = libraries.library({name!r})
+print(found.__name__, libraries._schemas.cache_info().currsize)
+"""
+
+DEFINED = """
+import torch
+mine = torch.library.Library("torchvision", "DEF")
+for operator in ("nms", "qnms"):
+    mine.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+
+
+def fits() -> bool:
+    """Whether torchvision's own operators can be loaded here."""
+    return bool(library("torchvision").extension._has_ops())
+
+
+@pytest.mark.parametrize("name", ["torchvision", "timm", "transformers"])
+def test_a_library_is_imported_in_a_new_process(name):
+    """Schemas are defined if torchvision's own operators are not there, and only then."""
+    script = REPORT.format(name=name) + "import torchvision; print(torchvision.models.resnet18)"
+    defined = python(script).splitlines()[0]
+    assert defined == f"{name} {0 if fits() else 1}"
+
+
+def test_schemas_that_are_there_already_are_left_alone():
+    if fits():
+        pytest.skip("torchvision defines them itself here")
+    assert python(DEFINED + REPORT.format(name="torchvision")) == "torchvision 0\n"
+
+
+def test_a_torchvision_with_its_operators_is_left_alone(tmp_path):
+    """A package in its place that has loaded operators, as a build that fits does."""
+    (tmp_path / "torchvision").mkdir()
+    called = "print(torch.ops.torchvision.nms.default._schema)\n"
+    (tmp_path / "torchvision" / "__init__.py").write_text(DEFINED + called)
+    schema, report = python(REPORT.format(name="torchvision"), tmp_path).splitlines()
+    assert schema.startswith("torchvision::nms(")
+    assert report == "torchvision 0"
+
+
+def test_a_torchvision_that_is_broken_otherwise_is_an_import_error(tmp_path):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('out of order')")
+    script = REPORT.format(name="torchvision").replace("found =", "try:\n    found =")
+    script = script.replace("\nprint(", "\nexcept ImportError as error:\n    print(error)\n#")
+    assert python(script, tmp_path) == "torchvision cannot be imported: out of order\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"), [("torchvision", "torchvision"), ("timm", "timm"), ("transformers", "hf")]
+)
+def test_a_missing_library_names_its_extra(monkeypatch, name, extra):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"{name} is not installed: .*dab-tta\[{extra}\]"):
+        library(name)
