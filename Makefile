@@ -28,6 +28,7 @@ benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks.augmentations
 	$(BIN)/python -m benchmarks.corruptions
 	$(BIN)/python -m benchmarks.streams
+	$(BIN)/python -m benchmarks.decoding
 
 # The stamp is newer than what it was made from, so a changed dependency installs again.
 .venv/installed: pyproject.toml constraints.txt

@@ -6,48 +6,21 @@ from collections.abc import Sequence
 from traceback import format_exception
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.published import suspicion
 from dab.benchmark.result import Result
+from dab.progress import progress
 
 __all__ = ["Bars"]
 
 
-class _Speed(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if not task.speed else f"{task.speed:,.0f}/s", style="cyan")
-
-
 class Bars:
-    """A bar for the grid, one for the run under way, and a line for each that has ended.
-
-    All on stderr, so that stdout has nothing but the tables.
-    """
+    """A bar for the grid, one for the run under way, and a line for each that has ended."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        console = Console(stderr=True)
-        self.progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            _Speed(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,  # then there are the lines alone
-        )
+        self.progress = progress()  # where there is no terminal, there are the lines alone
         self.grid = self.progress.add_task("all runs", total=len(cells))
         self.current = self.progress.add_task("", visible=False)
         self._shown: Cell | None = None

@@ -1,29 +1,123 @@
-"""`dab data`: fetch what is not embedded."""
+"""`dab data`: fetch, check and make what is not embedded."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
-from dab.cli.options import Commands, command
+from dab.cli.options import Commands, at_least, command
 
-__all__ = ["add", "main"]
+__all__ = ["add"]
 
 EXAMPLES = """examples:
+  dab data cifar10                               fetch CIFAR-10
+  dab data check imagenet-r --root data          is ImageNet-R whole, and every image readable?
+  dab data corrupt --from val --to imagenet-c    make ImageNet-C from ImageNet's validation images
+
+`dab data COMMAND --help` has the options of each, and more examples.
+"""
+
+CIFAR10_EXAMPLES = """examples:
   dab data cifar10                   into the user's cache, where `dab run` looks for it
   dab data cifar10 --root data/cifar   into a folder; give --root to `dab run` too
 
 A folder that holds the usual cifar-10-batches-py works as it is: dab run ... --root FOLDER.
 """
 
+CHECK_EXAMPLES = """examples:
+  dab data check imagenet-c --root data                    15 x 50,000 images of severity 5
+  dab data check imagenet-c --root data --list robustbench   15 x 5,000: the continual setting
+  dab data check imagenet-d109 --root data --quick         folders and counts alone
+  dab data check folder --root my_photos                   pictures of your own
+
+ROOT is the data set's folder, or one that holds it under its usual name, such as ImageNet-C,
+imagenet-r, sketch or domainnet. The exit status is 0 if all is well, 1 if not.
+"""
+
+CORRUPT_EXAMPLES = """examples:
+  dab data corrupt --from val --to data/imagenet-c
+  dab data corrupt --from val --to data/imagenet-c --severity 1 2 3 4 5 --workers 8
+  dab data corrupt --from val --to data/held-out \\
+      --corruptions speckle_noise gaussian_blur spatter saturate
+
+Images are resized to 256 and cropped to 224 pixels, corrupted, and saved as JPEG of quality 85.
+Those that are 224 x 224 already are corrupted as they are. A run that was stopped goes on where it
+was; the files are the same as without the stop, whatever the number of workers.
+"""
+
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "data", "fetch a data set", EXAMPLES, main)
-    parser.add_argument("name", choices=["cifar10"], help="which one")
+    parser = command(commands, "data", "fetch, check or make a data set", EXAMPLES)
+    parts = parser.add_subparsers(dest="part", required=True, metavar="command")
+    _add_cifar10(parts)
+    _add_check(parts)
+    _add_corrupt(parts)
+
+
+def _add_cifar10(parts: Commands) -> None:
+    parser = command(parts, "cifar10", "fetch CIFAR-10", CIFAR10_EXAMPLES, fetch_cifar10)
     parser.add_argument("--root", type=Path, help="where to (default: the user's cache)")
 
 
-def main(chosen: argparse.Namespace) -> int:
+def _add_check(parts: Commands) -> None:
+    parser = command(parts, "check", "check a data set on disk", CHECK_EXAMPLES, check)
+    names = ["imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109", "folder"]
+    parser.add_argument("name", choices=names, help="which one")
+    parser.add_argument("--root", type=Path, required=True, help="where it is")
+    parser.add_argument("--quick", action="store_true", help="do not decode the images")
+    parser.add_argument("--partial", action="store_true", help="be content with what is there")
+    parser.add_argument(
+        "--list",
+        metavar="FILE",
+        help="of imagenet-c, only the images of a list with <wnid>/<name> on each line, or of "
+        "RobustBench's: `robustbench`",
+    )
+    _add_variants(parser, "of imagenet-c, only these")
+    _add_workers(parser)
+
+
+def _add_corrupt(parts: Commands) -> None:
+    parser = command(parts, "corrupt", "make an ImageNet-C tree", CORRUPT_EXAMPLES, corrupt)
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        required=True,
+        metavar="VAL",
+        help="folder with ImageNet's validation images as <wnid>/<name>.JPEG",
+    )
+    parser.add_argument(
+        "--to", dest="target", type=Path, required=True, metavar="OUT", help="folder for the tree"
+    )
+    _add_variants(parser, "which")
+    _add_workers(parser)
+
+
+def _add_variants(parser: argparse.ArgumentParser, which: str) -> None:
+    parser.add_argument(
+        "--corruptions",
+        nargs="+",
+        metavar="NAME",
+        help=f"{which} (default: the fifteen of ImageNet-C)",
+    )
+    parser.add_argument(
+        "--severity",
+        nargs="+",
+        type=int,
+        choices=range(1, 6),
+        help=f"{which} (default: 5)",
+    )
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers", type=at_least(0), help="processes (default: one for each core)"
+    )
+
+
+def fetch_cifar10(chosen: argparse.Namespace) -> int:
     from rich.console import Console
 
     from dab.datasets.cache import cache_folder
@@ -34,3 +128,86 @@ def main(chosen: argparse.Namespace) -> int:
         file = fetch(folder)
     print(f"{file}: {len(CIFAR10(folder, 'test')):,} test images")
     return 0
+
+
+def check(chosen: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dab.datasets.checking import unreadable
+    from dab.datasets.imagenet import image_list, load
+    from dab.datasets.problems import DataError
+    from dab.models.transform import Transform
+    from dab.progress import progress
+
+    options: dict[str, object] = {}
+    if chosen.list is not None:
+        options["images"] = image_list(None if chosen.list == "robustbench" else chosen.list)
+    if chosen.corruptions is not None:
+        options["corruptions"] = chosen.corruptions
+    if chosen.severity is not None:
+        options["severities"] = chosen.severity
+    if options and chosen.name != "imagenet-c":
+        raise ValueError("--list, --corruptions and --severity are for imagenet-c alone")
+    try:
+        data = load(chosen.name, chosen.root, Transform(), partial=chosen.partial, **options)
+    except DataError as error:
+        print(f"dab: {error}", file=sys.stderr)
+        return 1
+    parts = [part for parts in data.domains.values() for part in parts]
+    bad = 0
+    if not chosen.quick:
+        with progress() as bars:
+            bar = bars.add_task("decoding", total=sum(map(len, parts)))
+            for seen, found in unreadable(parts, _workers(chosen)):
+                bars.advance(bar, seen)
+                bad += len(found)
+                for line in found:
+                    bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if bad:
+        return _status(bad, parts[0].root)
+    print(f"{data.name} in {parts[0].root}" + ("" if data.complete else ", partial"))
+    table = Table("domain", "images", "classes")
+    for name, of in data.domains.items():
+        classes = {label for part in of for label in part.labels.tolist()}
+        table.add_row(name, f"{sum(map(len, of)):,}", f"{len(classes):,}")
+    Console().print(table)
+    return 0
+
+
+def corrupt(chosen: argparse.Namespace) -> int:
+    import cv2
+
+    from dab.corruptions import CORRUPTIONS
+    from dab.datasets.corrupting import Maker
+    from dab.parallel import each
+    from dab.progress import progress
+
+    cv2.setNumThreads(1)  # there are processes enough; they must not set it once its threads run
+    maker = Maker(chosen.source, chosen.target)
+    work = maker.plan(chosen.corruptions or CORRUPTIONS, chosen.severity or [5])
+    made = bad = 0
+    with progress() as bars:
+        bar = bars.add_task("corrupting", total=sum(len(one.variants) for one in work))
+        for one, error in zip(work, each(maker, work, _workers(chosen)), strict=True):
+            bars.advance(bar, len(one.variants))
+            if error is None:
+                made += len(one.variants)
+            else:
+                bad += 1
+                bars.console.print(error, markup=False, highlight=False, soft_wrap=True)
+    print(f"{chosen.target}: {made:,} files made")
+    return _status(bad, chosen.source)
+
+
+def _status(bad: int, folder: Path) -> int:
+    if bad:
+        print(f"dab: {bad:,} images in {folder} cannot be read", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _workers(chosen: argparse.Namespace) -> int:
+    if chosen.workers is not None:
+        return int(chosen.workers)
+    # Those that this process may use, where the system can tell.
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -24,9 +24,9 @@ def command(
     name: str,
     description: str,
     examples: str,
-    main: Callable[[argparse.Namespace], int],
+    main: Callable[[argparse.Namespace], int] | None = None,
 ) -> argparse.ArgumentParser:
-    """A parser for a new command that `main` runs."""
+    """A parser for a new command that `main` runs, or else one of its own commands."""
     parser = commands.add_parser(
         name,
         help=description,
@@ -34,7 +34,8 @@ def command(
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(main=main)
+    if main is not None:
+        parser.set_defaults(main=main)
     return parser
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dab.datasets.images import Images, fingerprint, is_ready, to_tensor
+from dab.parallel import leave_interrupts_to_the_parent
 from dab.streams.setting import Setting
 
 __all__ = ["Batch", "Domain", "Stream"]
@@ -139,7 +139,7 @@ class Stream:
             sampler=range(start, len(self)),
             num_workers=workers,
             prefetch_factor=8 if workers else None,
-            worker_init_fn=_leave_interrupts_to_the_parent if workers else None,
+            worker_init_fn=leave_interrupts_to_the_parent if workers else None,
             generator=torch.Generator(),  # or the loader would draw from the global one
         )
         for number, pixels in zip(range(start, len(self)), loader, strict=True):
@@ -179,8 +179,3 @@ class _Pixels(Dataset[Tensor | Exception]):
             return torch.from_numpy(self.stream.pixels(batch))
         except (OSError, ValueError) as error:
             return error
-
-
-def _leave_interrupts_to_the_parent(worker: int) -> None:
-    """Ctrl-C reaches all processes of a terminal; the parent ends the workers in good order."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
