@@ -1,4 +1,4 @@
-"""The paper's own benchmark: its cells, what they take, and whether a source model is the right one."""
+"""The paper's own benchmark: its cells, what they take, and the right source model."""
 
 from __future__ import annotations
 

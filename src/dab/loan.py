@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -66,11 +67,11 @@ def _contiguous_input(
     On CPU (seen with torch 2.13) that backward segfaults when its input is channels-last and needs
     no gradient itself: just what the first norm of a conv net with frozen weights gets from
     channels-last images, and from channels-last weights whatever the images are. Any norm may
-    call it, so all of them are guarded.
+    call it, so all of them are guarded; without a backward to come, the layout is kept.
     """
 
     def contiguous(value: Any) -> Any:
         alone = isinstance(value, Tensor) and not value.requires_grad
-        return value.contiguous() if alone else value
+        return value.contiguous() if alone and torch.is_grad_enabled() else value
 
     return tuple(map(contiguous, inputs)), {key: contiguous(named[key]) for key in named}

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from dab.layers import BatchNorm, batch_norms
 
-__all__ = ["Moments", "Renormalise", "RunningStatistics", "batch_moments", "renormalise"]
+__all__ = [
+    "Moments",
+    "Renormalise",
+    "RunningStatistics",
+    "batch_moments",
+    "renormalise",
+    "use_batch_statistics",
+]
 
 Moments = tuple[Tensor, Tensor]  # mean and variance, one of each per channel (or sample, channel)
 MomentsOf = Callable[[str, BatchNorm, Tensor], "Moments | None"]  # of a layer's name, it, its input
@@ -51,6 +59,33 @@ def renormalise(model: nn.Module, moments: MomentsOf) -> list[RemovableHandle]:
     ]
 
 
+def use_batch_statistics(model: nn.Module) -> list[RemovableHandle]:
+    """Have every BatchNorm layer normalise with the statistics of its batch, likewise.
+
+    The same as `renormalise` with `batch_moments`, but in torch's own kernel, which is several
+    times as fast and keeps less for the backward.
+    """
+    return [
+        layer.register_forward_pre_hook(_with_batch_statistics)
+        for layer in batch_norms(model).values()
+        if layer.running_mean is not None
+    ]
+
+
+def _with_batch_statistics(
+    layer: nn.Module, inputs: tuple[Tensor, ...]
+) -> tuple[Tensor, ...] | None:
+    assert isinstance(layer, BatchNorm)
+    x = inputs[0].to(torch.promote_types(inputs[0].dtype, torch.float32))
+    if not _has_moments(x):
+        return None
+    mean, variance = (moment.to(x) for moment in source_moments(layer))
+    # With the layer's own moments as its scale and shift, which the layer takes off again.
+    scale = (variance + layer.eps).sqrt()
+    shifted = F.batch_norm(x, None, None, scale, mean, training=True, eps=layer.eps)
+    return (shifted.to(inputs[0].dtype), *inputs[1:])
+
+
 def source_moments(layer: BatchNorm) -> Moments:
     """The running statistics of a BatchNorm layer."""
     assert layer.running_mean is not None
@@ -66,10 +101,14 @@ def _per_channel(moment: Tensor, x: Tensor) -> Tensor:
 
 def batch_moments(x: Tensor) -> Moments | None:
     """Mean and biased variance over the batch; None where one value a channel tells nothing."""
-    if x.numel() == x.shape[1]:
+    if not _has_moments(x):
         return None
     variance, mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1], correction=0)
     return mean, variance
+
+
+def _has_moments(x: Tensor) -> bool:
+    return x.numel() > x.shape[1]
 
 
 class RunningStatistics:

@@ -13,7 +13,7 @@ from dab.functional import entropy
 from dab.layers import norm_parameters
 from dab.outputs import Output
 from dab.registry import register
-from dab.statistics import Moments, batch_moments, renormalise
+from dab.statistics import use_batch_statistics
 
 __all__ = ["TENT"]
 
@@ -47,14 +47,10 @@ class TENT(Adapter):
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
-        self.loan.until_end(renormalise(model, _statistics_of_the_batch))
+        self.loan.until_end(use_batch_statistics(model))
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         with torch.enable_grad():
             loss = entropy(logits).mean()
         self.learn(loss)
         return logits
-
-
-def _statistics_of_the_batch(name: str, layer: nn.Module, x: Tensor) -> Moments | None:
-    return batch_moments(x)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from dab.models.checkpoints import fill, read
@@ -40,6 +41,7 @@ def load() -> tuple[nn.Module, Transform, dict[str, Any]]:
     if len(weights) != len(names):
         raise ValueError(f"{file} has {len(weights)} weights, the net has {len(names)}")
     fill(net, dict(zip(names, weights.values(), strict=True)), file)
+    net = net.to(memory_format=torch.channels_last)  # twice as fast on a processor
     card = {
         "name": "dab.models.lite0:load",
         "sha256": sha256,
