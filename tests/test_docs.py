@@ -63,6 +63,16 @@ def test_the_task_of_the_benchmark_guide_runs(tmp_path, monkeypatch, capsys):
     assert "{'fog': " in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
+def test_the_examples_of_the_guide_to_models_run(tmp_path):
+    use, own = blocks("docs/models.md", "python")
+    exec(use, {})
+    (tmp_path / "mine.py").write_text(own)
+    model, transform, card = dab.load_model(f"{tmp_path}/mine.py:load")
+    assert (card["classes"], transform.crop) == (10, 32)
+    assert dab.create("tent", model)(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
 def test_every_relative_link_leads_somewhere():
     for document in ROOT.glob("**/*.md"):
         if not document.relative_to(ROOT).parts[0].startswith("."):

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dab: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        print(f"dab: {error}: pip install 'dab-tta[benchmark]'", file=sys.stderr)
+        hint = "" if "pip install" in str(error) else ": pip install 'dab-tta[benchmark]'"
+        print(f"dab: {error}{hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         reason = f"{error}; " if str(error) else ""

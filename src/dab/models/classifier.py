@@ -48,8 +48,8 @@ class Classifier(nn.Module):
             _check(classes)
         self.net = net
         constants = {
-            "mean": torch.tensor(mean).view(3, 1, 1),
-            "std": torch.tensor(std).view(3, 1, 1),
+            "mean": torch.tensor(mean, dtype=torch.float32).view(3, 1, 1),
+            "std": torch.tensor(std, dtype=torch.float32).view(3, 1, 1),
             "classes": None if classes is None else torch.tensor([int(c) for c in classes]),
         }
         for name, value in constants.items():

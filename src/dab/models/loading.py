@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from dab.checks import logits_of
 from dab.datasets.images import fingerprint
 from dab.imports import import_own
 from dab.models.classifier import Classifier
@@ -103,5 +102,11 @@ def _count(name: str, model: nn.Module, transform: Transform) -> int:
     """The number of classes, by asking for those of a blank picture."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     blank = torch.zeros(1, 3, transform.crop, transform.crop, device=device)
-    with torch.no_grad():
-        return logits_of(model(blank), 1, None).shape[1]
+    try:
+        with torch.no_grad():
+            return int(model(blank).shape[1])
+    except Exception as error:  # models refuse images in ways of their own
+        side = transform.crop
+        raise ValueError(
+            f"{name} cannot classify a picture of {side} x {side} pixels: {error}"
+        ) from error
