@@ -90,7 +90,7 @@ def test_check_reports_what_is_missing_unless_told_otherwise(photos, capsys):
     assert main(command) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"dab: imagenet-sketch in {photos} is not as published (")
+    assert captured.err.startswith(f"dab: imagenet-sketch in {photos} is not as it should be (")
     assert f"  998 missing folders: {GOLDFISH}, " in captured.err
     assert "  1 wrong counts: 71 images instead of 50,889" in captured.err
     assert main([*command, "--partial"]) == 0

@@ -252,7 +252,7 @@ def test_imagenet_c_says_all_that_is_wrong_at_once(tmp_path):
     (tmp_path / "fog" / "5" / SHARK).rmdir()
     text = report("imagenet-c", tmp_path)
     assert text.splitlines() == [
-        f"imagenet-c in {tmp_path} is not as published "
+        f"imagenet-c in {tmp_path} is not as it should be "
         "(partial=True or --partial takes what is there):",
         "  15 missing folders: gaussian_noise/5, shot_noise/5, impulse_noise/5, defocus_blur/5, "
         "glass_blur/5 and 10 more",

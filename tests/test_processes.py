@@ -79,7 +79,7 @@ import sys, time, torch
 start = time.process_time()
 import dab
 print(time.process_time() - start)
-heavy = {"torchvision", "timm", "kornia", "scipy", "matplotlib", "cv2", "PIL", "rich"}
+heavy = {"torchvision", "timm", "kornia", "scipy", "matplotlib", "cv2", "PIL", "rich", "simplejpeg"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
 

@@ -283,7 +283,7 @@ class _Tree:
         found = {name: [part for part in parts if len(part)] for name, parts in domains.items()}
         found = {name: parts for name, parts in found.items() if parts}
         hint = "" if self.partial else " (partial=True or --partial takes what is there)"
-        self.problems.report(f"{self.name} in {self.root} is not as published{hint}")
+        self.problems.report(f"{self.name} in {self.root} is not as it should be{hint}")
         if not found:
             raise DataError(f"{self.name} in {self.root} has none of the images asked for")
         return DataSet(self.name, found, classes, complete and not self.partial)
