@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from dab.models.transform import Transform
+
 CLASSES = 6
 SIZE = 8
 
@@ -83,6 +85,11 @@ def net(kind: str, classes: int = CLASSES) -> nn.Module:
             for _ in range(30):  # source statistics
                 model(torch.rand(64, 3, SIZE, SIZE) * torch.rand(64, 3, 1, 1))
         return model.train()
+
+
+def imagenet_net() -> tuple[nn.Module, Transform]:
+    """A tiny net of 1000 classes with its preprocessing, as `dab.load_model` takes it."""
+    return net("layernorm", classes=1000), Transform(resize=SIZE, crop=SIZE)
 
 
 def stream(

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import csv
+import re
+from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from dab.benchmark import Cell, TaskRecipe, results
+from dab.benchmark.on_disk import OnDisk, published_images
 from dab.benchmark.published import published, suspicion
+from dab.benchmark.result import key
+from dab.benchmark.task import ON_DISK, TASKS
 from dab.cli import bench, main, parser
+from dab.corruptions import CORRUPTIONS
+from dab.datasets.imagenet import DATA_SETS, load
+from dab.datasets.imagenet_classes import D109, INDEX, WNIDS
+from dab.models.transform import Transform
+from dab.streams import Setting
+from tests.benchmark_task import tiny_task
+from tests.nets import imagenet_net
+from tests.pictures import jpeg, picture
 from tests.test_tables import made_up
 
 DATA = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109")
+MODEL = "tests.nets:imagenet_net"
+SHOWN = WNIDS[3:100:24]
 
 
 def cells(*options: str):
@@ -88,3 +107,221 @@ def test_a_source_error_that_is_off_is_said(data, setting, off):
 def test_only_the_source_model_on_the_papers_data_is_suspected():
     assert suspicion(made_up("tent", [1.0, 1.0])) is None
     assert suspicion(made_up("source", [1.0, 1.0], data="glyphs")) is None
+
+
+# Data sets in tiny trees, laid out as the real ones
+
+
+def plant(root: Path, folders: list[str], count: int = 4) -> None:
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+        for number in range(count):
+            content = jpeg(picture(20, 16, seed=hash_of(folder, number)))
+            (root / folder / f"{number}.JPEG").write_bytes(content)
+
+
+def hash_of(folder: str, number: int) -> int:
+    return sum(map(ord, folder)) * 10 + number
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a few images of each data set."""
+    root = tmp_path_factory.mktemp("data")
+    plant(root / "ImageNet-C", [f"{name}/5/{wnid}" for name in CORRUPTIONS for wnid in SHOWN])
+    plant(root / "imagenet-r", list(SHOWN))
+    plant(root / "sketch", list(SHOWN))
+    for domain in ("clipart", "infograph", "painting", "real", "sketch"):
+        plant(root / "domainnet" / domain, ["bed", "couch", "zebra"])
+    return root
+
+
+def run_on(root: Path, out: Path, *options: str) -> int:
+    """A part of the suite, with a tiny net and few images."""
+    model = ["--model", MODEL, "--partial", "--root", str(root)]
+    return main(["bench", *model, "--out", str(out), "--workers", "0", *options])
+
+
+def test_every_data_set_runs_in_both_settings(root, tmp_path, capsys):
+    methods = ["--method", "tent", "--method", "dab capacity=4 batch_size=4"]
+    suite = ["--suite", "paper", "--seeds", "0", "--batch-size", "8"]
+    assert run_on(root, tmp_path, *suite, *methods) == 0
+    found = {
+        (r.card["data"]["name"], r.card["setting"], r.card["method"]): r for r in results(tmp_path)
+    }
+    assert len(found) == 4 * 2 * 3
+    classes = {"imagenet-c": 1000, "imagenet-r": 5, "imagenet-sketch": 1000, "imagenet-d109": 109}
+    domains = {"imagenet-c": 15, "imagenet-d109": 5}
+    for (data, _, _), result in found.items():
+        assert result.card["model"]["classes"] == classes[data]
+        assert len(result.errors) == domains.get(data, 1)
+        assert result.card["published_as"] is None  # these are not the published images
+    assert "published" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_predictions_are_those_of_a_plain_loop(data, root, tmp_path):
+    """One image at a time, with logits picked by hand; whichever order they are shown in."""
+    assert run_on(root, tmp_path, "--data", data) == 0
+    (result,) = results(tmp_path)
+    found = np.load(tmp_path / key(result.card) / "trace.npz")["predictions"]
+    model, transform = imagenet_net()
+    selected = {
+        "imagenet-r": [INDEX[wnid] for wnid in SHOWN],
+        "imagenet-d109": [shared.logit for shared in D109],
+    }.get(data, list(range(1000)))
+    start = 0
+    for (images,) in load(data, root, transform, partial=True).domains.values():
+        expected = []
+        for index in range(len(images)):
+            pixels = torch.from_numpy(images.batch([index])).permute(0, 3, 1, 2) / 255
+            with torch.no_grad():
+                logits = model.eval()(pixels)[0]
+            expected.append(int(torch.stack([logits[number] for number in selected]).argmax()))
+        assert sorted(found[start : start + len(images)].tolist()) == sorted(expected)
+        start += len(images)
+    assert start == len(found)
+    assert len(np.unique(found)) > 1  # or it would not matter what is shown
+
+
+def test_images_are_chosen_from_all_classes(root):
+    data = OnDisk("imagenet-sketch", root, Transform(16, 16), samples=5, partial=True)
+    (domain,) = data.domains(CORRUPTIONS, 5, Setting())
+    (part,) = domain.parts
+    assert part.labels.tolist() == [INDEX[wnid] for wnid in SHOWN]
+    assert part.fingerprint != data.load().domains["imagenet-sketch"][0].fingerprint
+    with pytest.raises(ValueError, match="there are 20 images, 21 were asked for"):
+        replace(data, samples=21).domains(CORRUPTIONS, 5, Setting())
+
+
+def test_a_list_chooses_the_images_in_either_setting(root, tmp_path):
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{SHOWN[1]}/2.JPEG\n{SHOWN[0]}/3.JPEG\n")
+    data = OnDisk("imagenet-c", root, Transform(16, 16), image_list=listed, partial=True)
+    for setting in ("continual", "correlated"):
+        (domain,) = data.domains(["fog"], 5, Setting.parse(setting))
+        assert domain.parts[0].labels.tolist() == [INDEX[SHOWN[1]], INDEX[SHOWN[0]]]
+
+
+def test_source_images_come_from_a_folder(root):
+    recipe = TaskRecipe("imagenet-r", root=root, model=MODEL, partial=True)
+    assert recipe.create().source_images() is None
+    images = replace(recipe, source_images=root / "sketch").create().source_images()
+    assert images.shape == (20, 3, 8, 8)
+    assert 0 <= images.min() < images.max() <= 1
+
+
+def test_a_folder_of_ones_own_runs(tmp_path):
+    plant(tmp_path / "photos", ["cat", "dog"])
+    own = ["run", "tent", "--data", "folder", "--root", str(tmp_path / "photos")]
+    assert main([*own, "--model", MODEL, "--out", str(tmp_path / "out")]) == 0
+    assert {tuple(result.errors) for result in results(tmp_path / "out")} == {("photos",)}
+
+
+@pytest.mark.parametrize(
+    ("options", "culprit"),
+    [
+        ("--data imagenet-r", "imagenet-r is read from disk: name its folder with --root"),
+        ("--data imagenet-r --root nowhere", "there is no folder nowhere"),
+        ("--data imagenet-r --root {root}", "wrong counts: 5 classes instead of 200"),
+        ("--data imagenet-r --root {root} --partial --corruptions fog", "no corruptions to choose"),
+        ("--data imagenet-c --root {root} --partial --samples 21", "21 were asked for"),
+        ("--data folder --root {root}/sketch --model tests.nets:few", "no function 'few'"),
+    ],
+)
+def test_bad_data_is_one_error_before_anything_runs(options, culprit, root, tmp_path, capsys):
+    arguments = ["--model", MODEL, *options.format(root=root).split(), "--out", str(tmp_path / "r")]
+    assert main(["bench", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert culprit in captured.err
+    assert not (tmp_path / "r").exists()
+
+
+def test_more_classes_than_the_model_has_are_refused(tmp_path, capsys):
+    plant(tmp_path / "photos", [f"class_{number}" for number in range(7)], count=1)
+    (tmp_path / "six.py").write_text(
+        "from tests.nets import net\n\ndef load():\n    return net('layernorm')\n"
+    )
+    arguments = ["--data", "folder", "--root", str(tmp_path / "photos")]
+    assert main(["bench", *arguments, "--model", f"{tmp_path}/six.py:load"]) == 2
+    assert "has 7 classes, " in (error := capsys.readouterr().err)
+    assert error.endswith("puts out 6\n")
+
+
+# Which figures may stand beside the published ones
+
+
+def test_only_all_of_the_data_with_the_papers_model_is_comparable(root):
+    recipe = TaskRecipe("imagenet-sketch", root=root, model="torchvision/vit_b_16@random")
+    other = replace(recipe, model=MODEL, partial=True).create()
+    assert other.published_as is None
+    untrained = replace(recipe, partial=True).create()
+    assert untrained.published_as is None
+
+
+# What it takes
+
+
+def test_the_names_on_disk_are_those_of_the_data_sets():
+    assert set(ON_DISK) == set(DATA_SETS) < set(TASKS)
+
+
+def test_the_published_sizes():
+    sizes = {
+        (data, setting): published_images(Cell("dab", data=data, setting=Setting.parse(setting)))
+        for data in DATA
+        for setting in ("continual", "correlated", "gradual")
+    }
+    assert sizes["imagenet-c", "continual"] == 15 * 5_000
+    assert sizes["imagenet-c", "correlated"] == 15 * 50_000
+    assert sizes["imagenet-c", "gradual"] == 15 * 9 * 5_000
+    assert sizes["imagenet-r", "continual"] == sizes["imagenet-r", "correlated"] == 30_000
+    assert sizes["imagenet-sketch", "correlated"] == 50_889
+    assert sizes["imagenet-d109", "continual"] == 136_499
+
+
+def test_a_dry_run_says_what_the_suite_takes_without_any_data(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "--suite", "paper", "--dry-run", "--model", MODEL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert [row[:4] for row in rows] == [
+        ["imagenet-c", "continual", "50", "3,750,000"],
+        ["imagenet-c", "correlated", "75", "56,250,000"],
+        ["imagenet-r", "continual", "50", "1,500,000"],
+        ["imagenet-r", "correlated", "75", "2,250,000"],
+        ["imagenet-sketch", "continual", "50", "2,544,450"],
+        ["imagenet-sketch", "correlated", "75", "3,816,675"],
+        ["imagenet-d109", "continual", "50", "6,824,950"],
+        ["imagenet-d109", "correlated", "75", "10,237,425"],
+        ["all", "", "500", "87,173,500"],
+    ]
+    hours = [float(row[5].replace(",", "")) for row in rows]
+    assert hours[-1] > 0
+    assert hours[-1] == pytest.approx(sum(hours[:-1]), abs=0.5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_counts_what_is_there(root, capsys):
+    options = ["--root", str(root), "--partial", "--model", MODEL, "--data", "imagenet-c"]
+    assert main(["bench", *options, "--dry-run", "--method", "tent", "--seeds", "0", "1"]) == 0
+    # 15 corruptions, 5 classes, 4 images; source and TENT with two seeds
+    assert re.search(r"imagenet-c │ correlated │ +4 │ +1,200 │ +1,920 ", capsys.readouterr().out)
+
+
+def test_a_source_model_that_is_off_is_called_so_at_once(monkeypatch, tmp_path, capsys):
+    task = replace(tiny_task(), published_as="imagenet_c")
+    monkeypatch.setitem(TASKS, "tiny", lambda recipe: task)
+    monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
+    out = ["--out", str(tmp_path / "results")]
+    assert main(["run", "tent", "--data", "tiny", *out]) == 0
+    captured = capsys.readouterr()
+    first, warning, second = captured.err.splitlines()
+    assert first.startswith("source, tiny")
+    assert warning.startswith("WARNING: the source model's error on tiny is ")
+    assert second.startswith("tent, tiny")
+    assert " 60.2 " in captured.out  # the published figure stands beside
+    assert main(["run", "tent", "--data", "tiny", "--severity", "3", *out]) == 0
+    captured = capsys.readouterr()
+    assert "WARNING" not in captured.err
+    assert "published" not in captured.out

@@ -15,6 +15,7 @@ from dab.benchmark.task import SOURCE_IMAGES, Task, TaskRecipe
 from dab.corruptions import CORRUPTIONS
 from dab.datasets import imagenet
 from dab.datasets.folder import FolderImages
+from dab.datasets.imagenet_classes import WNIDS
 from dab.datasets.images import to_tensor
 from dab.models.loading import load_model
 from dab.models.transform import Transform
@@ -104,6 +105,8 @@ def create(recipe: TaskRecipe) -> Task:
     # ImageNet-C has all classes, and is large: it is only looked through where it is shown.
     classes = None if recipe.name == "imagenet-c" else data.load().classes
     card = load_model(name, classes=classes).card if classes else loaded.card
+    if recipe.name == "folder":
+        _check_labels(data, card["classes"], name)
     return Task(
         recipe.name,
         data,
@@ -112,6 +115,14 @@ def create(recipe: TaskRecipe) -> Task:
         partial(_source_images, recipe.source_images, loaded.transform),
         published_as=_published_as(recipe, card),
     )
+
+
+def _check_labels(data: OnDisk, classes: int, model: str) -> None:
+    """Refuse a folder with more classes than the model has: it could never be right about them."""
+    ((images,),) = data.load().domains.values()
+    needed = int(images.labels.max()) + 1
+    if needed > classes:
+        raise ValueError(f"{data.root} has {needed} classes, {model} puts out {classes}")
 
 
 def timing_model(recipe: TaskRecipe) -> tuple[nn.Module, Sequence[int]]:
@@ -130,11 +141,7 @@ def published_images(cell: Cell) -> int:
     75000
     """
     if cell.data == "imagenet-c":
-        images = (
-            imagenet.C_PER_CLASS * len(imagenet.WNIDS)
-            if cell.setting.correlated
-            else imagenet.C_LISTED
-        )
+        images = imagenet.C_PER_CLASS * len(WNIDS) if cell.setting.correlated else imagenet.C_LISTED
         return images * len(cell.corruptions) * len(cell.setting.severities(cell.severity))
     sizes = {
         "imagenet-r": imagenet.R_IMAGES,

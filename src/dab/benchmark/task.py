@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,6 +126,16 @@ class TaskRecipe:
         return _create(self)
 
 
+def _model(recipe: TaskRecipe, shipped: str) -> tuple[Callable[[], nn.Module], Mapping[str, Any]]:
+    """What makes the recipe's model, or else the shipped one, and its card."""
+    if recipe.model is None:
+        return partial(zoo.load, shipped), zoo.card(shipped)
+    from dab.models.loading import load_model
+
+    name = recipe.model
+    return lambda: load_model(name).model, load_model(name).card
+
+
 def _glyphs(recipe: TaskRecipe) -> Task:
     from dab.datasets.glyphs import Glyphs
 
@@ -133,8 +143,7 @@ def _glyphs(recipe: TaskRecipe) -> Task:
         "glyphs",
         # They are drawn on demand, so there are as many as anybody asks for.
         Clean(Glyphs.of_split("test", max(10_000, recipe.samples or 0)), recipe.samples),
-        lambda: zoo.load("glyphs"),
-        zoo.card("glyphs"),
+        *_model(recipe, "glyphs"),
         lambda: to_tensor(Glyphs.of_split("train", SOURCE_IMAGES).batch(range(SOURCE_IMAGES))),
     )
 
@@ -146,8 +155,7 @@ def _cifar10(recipe: TaskRecipe) -> Task:
     return Task(
         "cifar10",
         Clean(CIFAR10(folder, "test"), recipe.samples),
-        lambda: zoo.load("cifar10"),
-        zoo.card("cifar10"),
+        *_model(recipe, "cifar10"),
         lambda: to_tensor(CIFAR10(folder, "train").batch(range(SOURCE_IMAGES))),
     )
 
