@@ -206,7 +206,10 @@ STREAM = ["--data", "tiny", "--corruptions", "contrast", "brightness", "--batch-
         ("run dab --setting sorted", "unknown setting 'sorted'; there are: continual, "),
         ("run dab --setting correlated:x", "unknown setting 'correlated:x'; there are: "),
         ("run dab --setting correlated:-1", "delta must be a positive number, got -1"),
-        ("run dab --data imagenet", "unknown data 'imagenet'; there are: cifar10, glyphs, tiny"),
+        (
+            "run dab --data imagenet",
+            "unknown data 'imagenet'; there are: cifar10, folder, glyphs, imagenet-c",
+        ),
         ("run dab --data tiny --corruptions rain", "unknown corruption 'rain'; there are: "),
         ("run dab --data tiny --corruptions fog fog", "'fog' is named more than once"),
         ("run dab --data tiny --samples 71", "there are 70 images, 71 were asked for"),
