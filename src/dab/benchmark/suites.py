@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dab.corruptions import CORRUPTIONS
+
 __all__ = ["SUITES", "suite"]
 
 # The published learning rates. They go with other models than the small ones here, and are the one
@@ -85,6 +87,24 @@ def _tables(data: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def _long() -> dict[str, Any]:
+    """A correlated stream with as many images a domain as the paper's: 500 of each class in a row.
+
+    Every third corruption, since each has ten times the images of the other tables.
+    """
+    return {
+        "method": [
+            "tent",
+            _method("glyphs", "tent"),
+            _method("glyphs", "dab", f"capacity={','.join(map(str, CAPACITIES))}"),
+        ],
+        "data": ["glyphs"],
+        "setting": ["correlated"],
+        "corruptions": list(CORRUPTIONS[::3]),
+        "samples": 50_000,
+    }
+
+
 def _paper() -> dict[str, Any]:
     """Exactly the cells of the paper's two tables: 500 runs, 87 million images.
 
@@ -119,6 +139,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
     "learning-rates": _learning_rates(),
     "paper": _paper(),
     **_tables("glyphs"),
+    "glyphs-long": _long(),
     **_tables("cifar10"),
 }
 
