@@ -80,6 +80,7 @@ start = time.process_time()
 import dab
 print(time.process_time() - start)
 heavy = {"torchvision", "timm", "kornia", "scipy", "matplotlib", "cv2", "PIL", "rich", "simplejpeg"}
+heavy |= {"upath", "ray", "submitit"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
 

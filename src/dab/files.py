@@ -1,18 +1,69 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, in a folder or in an object store."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = ["aside", "remove_unfinished", "write"]
+if TYPE_CHECKING:
+    from upath import UPath
+
+__all__ = ["Location", "aside", "found", "location", "remove_unfinished", "write"]
+
+Location: TypeAlias = "Path | UPath"
+"""A folder or file on disk, or one that fsspec reaches: both are used like paths."""
+
+# Where a file is seen when all of it has come, and never before.
+STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
+
+
+def location(text: str) -> Location:
+    """The folder or file that a path or URL names.
+
+    >>> location("results")
+    PosixPath('results')
+    >>> location("file:///mnt/results")
+    PosixPath('/mnt/results')
+    >>> location("memory://bucket/results") / "table.md"
+    MemoryPath('/bucket/results/table.md', protocol='memory')
+    >>> location("ftp://host/results")
+    Traceback (most recent call last):
+    ValueError: ftp:// may show half a file: give a folder, mounted if need be, or a URL of s3, ...
+    """
+    protocol, separator, path = text.partition("://")
+    if not separator:
+        return Path(text)
+    if protocol == "file":
+        return Path(path)
+    if protocol not in STORES:
+        raise ValueError(
+            f"{protocol}:// may show half a file: give a folder, mounted if need be, or a URL of "
+            f"{', '.join(STORES)}"
+        )
+    from upath import UPath
+
+    try:
+        # What others write is to be seen at once.
+        there = UPath(text, use_listings_cache=False)
+        there.fs  # noqa: B018  # is made here
+    except ImportError as error:  # each store has a package of its own
+        raise ValueError(f"{text} cannot be reached: {error}") from error
+    return there
+
+
+def found(folder: Location, pattern: str) -> list[Location]:
+    """What there is of a pattern in a folder, in the order of its names."""
+    files: Iterable[Location] = folder.glob(pattern)
+    return sorted(files, key=str)
 
 
 @contextmanager
-def aside(file: Path) -> Iterator[Path]:
+def aside(file: Location) -> Iterator[Path]:
     """A path to write to, which takes the place of `file` if all goes well, and is removed if not.
 
     >>> import tempfile
@@ -22,6 +73,18 @@ def aside(file: Path) -> Iterator[Path]:
     >>> (folder / "made" / "here.txt").read_text()
     'whole'
     """
+    if isinstance(file, Path):
+        with _beside(file) as unfinished:
+            yield unfinished
+        return
+    with TemporaryDirectory(prefix="dab-") as folder:
+        unfinished = Path(folder) / file.name
+        yield unfinished
+        file.fs.pipe_file(file.path, unfinished.read_bytes())
+
+
+@contextmanager
+def _beside(file: Path) -> Iterator[Path]:
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
@@ -33,8 +96,10 @@ def aside(file: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: Path) -> None:
+def remove_unfinished(folder: Location) -> None:
     """Remove what processes of this machine have left in a folder half written when killed."""
+    if not isinstance(folder, Path):
+        return  # nothing is half written there
     for unfinished in folder.glob(f"*.{socket.gethostname()}.*.part"):
         if not _is_alive(int(unfinished.suffixes[-2][1:])):
             unfinished.unlink(missing_ok=True)
@@ -50,7 +115,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def write(file: Path, content: bytes | str) -> None:
+def write(file: Location, content: bytes | str) -> None:
     """Write a file such that nobody ever sees half of it."""
     with aside(file) as unfinished:
         unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -9,6 +9,7 @@ from dab.benchmark.cell import Cell
 from dab.benchmark.result import Result
 from dab.benchmark.run import Watch, run
 from dab.benchmark.task import TaskRecipe
+from dab.files import Location
 
 __all__ = ["Job"]
 
@@ -27,7 +28,7 @@ class Job:
 
     cell: Cell
     task: TaskRecipe
-    out: Path
+    out: Location
     cache: Path | None = None
     workers: int | None = None
     checkpoint_every: int = 200

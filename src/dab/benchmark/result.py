@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dab import files
+from dab.files import Location
 from dab.streams import Stream
 
 __all__ = ["Result", "key", "results"]
@@ -43,11 +43,11 @@ class Result:
     images_per_second: float  # of processor time
     peak_memory_mib: float  # resident, of the process
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Location) -> None:
         files.write(folder / FILE, json.dumps(asdict(self), indent=1))
 
     @classmethod
-    def read(cls, folder: Path) -> Result | None:
+    def read(cls, folder: Location) -> Result | None:
         """The result in a folder, or None if its run has not finished."""
         file = folder / FILE
         if not file.exists():
@@ -58,9 +58,9 @@ class Result:
             raise ValueError(f"{file} is damaged ({error}): remove it to run it again") from error
 
 
-def results(out: Path) -> Iterator[Result]:
+def results(out: Location) -> Iterator[Result]:
     """All finished runs of a folder."""
-    for file in sorted(out.glob(f"*/{FILE}")):
+    for file in files.found(out, f"*/{FILE}"):
         result = Result.read(file.parent)
         assert result is not None
         yield result

@@ -29,6 +29,7 @@ from dab.benchmark.task import Task
 from dab.benchmark.underway import Underway
 from dab.counters import Step
 from dab.datasets.images import fingerprint
+from dab.files import Location
 from dab.streams import Batch, Stream
 
 __all__ = ["Interrupted", "Watch", "run", "stream_of"]
@@ -49,7 +50,7 @@ class Interrupted(KeyboardInterrupt):
 def run(
     cell: Cell,
     task: Task,
-    out: Path,
+    out: Location,
     *,
     cache: Path | None = None,
     workers: int | None = None,
@@ -65,7 +66,8 @@ def run(
     Args:
         cell: what to run.
         task: the model and images it names.
-        out: the folder of all results; the run gets a folder in it, named by its identity card.
+        out: the folder of all results, maybe in an object store (`dab.files.location`); the run
+            gets a folder in it, named by its identity card.
         cache: folder for corrupted images; None for the user's.
         workers: processes that make images ahead; None for one if any are still to be made.
         checkpoint_every: batches from one checkpoint to the next.
@@ -227,7 +229,7 @@ class Evaluation:
         """What each call from one number to another did, by name."""
         return dict(zip(STEP_FIELDS, self.steps[start:end].T, strict=True))
 
-    def save(self, file: Path) -> None:
+    def save(self, file: Location) -> None:
         """Leave everything behind that is needed to go on after the last batch."""
         self.peak_memory = max(self.peak_memory, memory.peak_mib())  # but for the copies made here
         state = {
@@ -245,14 +247,16 @@ class Evaluation:
         del state
         memory.restart_peak()
 
-    def resume(self, file: Path) -> None:
+    def resume(self, file: Location) -> None:
         """Go on from a checkpoint, if there is one."""
         if not file.exists():
             return
         try:
-            if damaged := zipfile.ZipFile(file).testzip():  # torch compares no checksums
-                raise ValueError(f"its {damaged} is damaged")
-            state = torch.load(file, weights_only=True)
+            with file.open("rb") as opened:
+                if damaged := zipfile.ZipFile(opened).testzip():  # torch compares no checksums
+                    raise ValueError(f"its {damaged} is damaged")
+                opened.seek(0)
+                state = torch.load(opened, weights_only=True)
             recorder = state.pop("recorder")
             self.adapter.load_state_dict(state.pop("adapter"))
         except Exception as error:  # torch.load fails in many ways on a damaged file
@@ -266,7 +270,7 @@ class Evaluation:
         self.recorder.load_state_dict(recorder)
         vars(self).update(state)
 
-    def write_trace(self, folder: Path) -> None:
+    def write_trace(self, folder: Location) -> None:
         """Every prediction, what each call did, and what the buffer held, for a look into the run.
 
         Besides, `domain_sizes`: how many images each domain has.

@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dab import files
 from dab.benchmark.summary import Row
+from dab.files import Location
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -193,7 +193,7 @@ def show(tables: dict[str, list[Line]], console: Console) -> None:
         console.print(table, crop=False)
 
 
-def write(rows: Sequence[Row], out: Path) -> list[Path]:
+def write(rows: Sequence[Row], out: Location) -> list[Location]:
     """Write table.md, table.csv and table.json into a folder."""
     markdown = f"{legend(rows)}\n\n{to_markdown(by_method(rows))}\n{to_markdown(by_domain(rows))}"
     contents = {

@@ -6,13 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from dab import files
 from dab.benchmark.result import FILE, errors_by_window, window_size
+from dab.files import Location
 from dab.streams import Stream
 
 __all__ = ["Progress", "Underway", "progresses"]
@@ -32,6 +32,17 @@ class Progress:
     windows: list[float]  # error over time in %, the last one of what was seen of it
     time: float  # seconds since 1970, when this was written
 
+    @classmethod
+    def read(cls, folder: Location) -> Progress | None:
+        """What the run in a folder said last, or None if it has ended or not yet begun."""
+        file = folder / PROGRESS
+        try:
+            return cls(**json.loads(file.read_text()))
+        except FileNotFoundError:
+            return None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{file} is damaged ({error}): remove it") from error
+
 
 class Underway:
     """Leaves a small file in a run's folder now and then.
@@ -42,7 +53,7 @@ class Underway:
         stream: what it is shown.
     """
 
-    def __init__(self, folder: Path, card: Mapping[str, Any], stream: Stream) -> None:
+    def __init__(self, folder: Location, card: Mapping[str, Any], stream: Stream) -> None:
         self.file, self.card, self.stream = folder / PROGRESS, card, stream
         self._due = 0.0
 
@@ -68,14 +79,8 @@ class Underway:
         self.file.unlink(missing_ok=True)
 
 
-def progresses(out: Path) -> Iterator[tuple[str, Progress]]:
+def progresses(out: Location) -> Iterator[tuple[str, Progress]]:
     """The runs of a folder that have begun and not ended, by name."""
-    for file in sorted(out.glob(f"*/{PROGRESS}")):
-        if (file.parent / FILE).exists():
-            continue
-        try:
-            yield file.parent.name, Progress(**json.loads(file.read_text()))
-        except FileNotFoundError:
-            continue  # it has just ended
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{file} is damaged ({error}): remove it") from error
+    for file in files.found(out, f"*/{PROGRESS}"):
+        if not (file.parent / FILE).exists() and (found := Progress.read(file.parent)):
+            yield file.parent.name, found

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from dab.files import Location, location
 from dab.imports import import_own
 
 __all__ = ["DATA_HELP", "Commands", "add_stream_options", "at_least", "command", "import_methods"]
@@ -51,6 +52,13 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def _location(text: str) -> Location:
+    try:
+        return location(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def add_stream_options(parser: argparse.ArgumentParser) -> None:
     """Where images come from, how they are shown, and where results go."""
     parser.add_argument(
@@ -91,9 +99,9 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=_location,
         default=Path("results"),
-        help="folder for the results (default: results)",
+        help="folder for the results, or a URL like s3://bucket/results (default: results)",
     )
     parser.add_argument(
         "--cache",
