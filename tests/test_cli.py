@@ -191,6 +191,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+HERE = ["--jobs", "1"]  # other processes do not know the tiny task
 STREAM = ["--data", "tiny", "--corruptions", "contrast", "brightness", "--batch-size", "16"]
 
 
@@ -256,7 +257,7 @@ def test_what_cannot_be_parsed_is_named_below_the_usage(arguments, culprit, caps
 
 def test_a_missing_package_is_said_to_be_installable(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert main(["bench"]) == 2
+    assert main(["bench", *HERE]) == 2
     assert error_of(capsys).endswith("pip install 'dab-tta[benchmark]'\n")
 
 
@@ -302,7 +303,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
 
 @pytest.mark.usefixtures("tiny")
 def test_bench_runs_a_grid(capsys):
-    command = ["bench", *STREAM, "--method", "tent", "--method", "dab capacity=16,32"]
+    command = ["bench", *HERE, *STREAM, "--method", "tent", "--method", "dab capacity=16,32"]
     command += ["--seeds", "0", "1", "--setting", "mixed", "--out", "here"]
     assert main(command) == 0
     captured = capsys.readouterr()
@@ -322,13 +323,13 @@ def test_bench_runs_a_grid(capsys):
 def test_options_replace_those_of_a_suite(monkeypatch, capsys):
     monkeypatch.setitem(SUITES, "small", {"data": ["tiny"], "method": ["tent"], "seeds": [5]})
     corruptions = ["--corruptions", "contrast"]
-    assert main(["bench", "--suite", "small", "--setting", "mixed", *corruptions]) == 0
+    assert main(["bench", *HERE, "--suite", "small", "--setting", "mixed", *corruptions]) == 0
     lines = list(csv.DictReader(Path("results/table.csv").read_text().splitlines()))
     assert [(line["method"], line["setting"], line["seeds"]) for line in lines] == [
         ("source", "mixed", "5"),
         ("tent", "mixed", "5"),
     ]
-    assert main(["bench", "--suite", "small", "--seeds", "6", *corruptions]) == 0
+    assert main(["bench", *HERE, "--suite", "small", "--seeds", "6", *corruptions]) == 0
     lines = list(csv.DictReader(Path("results/table.csv").read_text().splitlines()))
     assert [(line["setting"], line["seeds"]) for line in lines] == [("correlated", "6")] * 2
 
@@ -424,7 +425,7 @@ def test_a_method_file_that_lacks_a_package_is_named(capsys):
 def test_a_cell_that_fails_does_not_stop_the_others(capsys):
     Path("mine.py").write_text(MINE)
     methods = ["--method", "broken", "--method", "dab capacity=0", "--method", "mine"]
-    assert main(["bench", *methods, *STREAM, "--import", "mine.py"]) == 1
+    assert main(["bench", *HERE, *methods, *STREAM, "--import", "mine.py"]) == 1
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     where = "tiny, correlated, seed 0"

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
+
+import torch
 
 from dab.benchmark.cell import Cell
-from dab.benchmark.result import Result
-from dab.benchmark.run import Watch, run
+from dab.benchmark.failure import Failure
+from dab.benchmark.result import Result, key
+from dab.benchmark.run import Watch, identity_card, run, stream_of
 from dab.benchmark.task import TaskRecipe
 from dab.files import Location
+from dab.imports import import_own
+from dab.streams import Stream
 
-__all__ = ["Job"]
+__all__ = ["Job", "work"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,8 @@ class Job:
         cell: what to run.
         task: on what.
         out, cache, workers, checkpoint_every: see `run`.
+        threads: of torch, on which the last bits of figures depend.
+        imports: modules and files with methods of users' own.
     """
 
     cell: Cell
@@ -32,6 +41,8 @@ class Job:
     cache: Path | None = None
     workers: int | None = None
     checkpoint_every: int = 200
+    threads: int = 1
+    imports: tuple[str, ...] = ()
 
     def run(self, watch: Watch = lambda cell, seen, samples: None) -> Result:
         """The result: read if it is there, continued if the run was begun, else run."""
@@ -44,3 +55,31 @@ class Job:
             checkpoint_every=self.checkpoint_every,
             watch=watch,
         )
+
+    def stream(self) -> Stream:
+        """What the cell's method is shown."""
+        return stream_of(self.cell, self.task.create(), self.cache)
+
+    def folder(self, stream: Stream, source_error: float | None) -> Location:
+        """Where the result is or will be."""
+        return self.out / key(identity_card(self.cell, self.task.create(), stream, source_error))
+
+
+def work(job: Job) -> Failure | None:
+    """Run a job in a process that knows nothing yet; its result is in the storage.
+
+    An interrupt goes through, once the run has left its checkpoint.
+    """
+    try:
+        for module in job.imports:
+            _imported(module)
+        torch.set_num_threads(job.threads)
+        job.run()
+    except Exception as error:
+        return Failure.of(error)
+    return None
+
+
+@cache
+def _imported(module: str) -> ModuleType:
+    return import_own(module)

@@ -8,7 +8,6 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +77,7 @@ def run(
         raise ValueError(f"the cell is for {cell.data!r}, the task is {task.name!r}")
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
+    cell.compute.check()
     stream = stream_of(cell, task, cache)
     source_error = None
     if not cell.is_source:
@@ -152,7 +152,7 @@ def identity_card(
             "domains": list(stream.domains),
             "severity": cell.severity,
         },
-        "model": {**task.model_card, "weights": _weights(task)},
+        "model": {**task.model_card, "weights": task.weights},
         "source_images": _source_images(cell, task),
         "compute": cell.compute.card,
         "setting": str(cell.setting),
@@ -167,13 +167,6 @@ def identity_card(
 def _code(method: str) -> str:
     """A hash of the file that a method is written in."""
     return fingerprint(Path(inspect.getfile(dab.method(method))).read_text())
-
-
-def _weights(task: Task) -> str:
-    """A hash of the source model's weights."""
-    state = task.model().state_dict()
-    numbers = ((name, value.cpu().reshape(-1).view(torch.uint8)) for name, value in state.items())
-    return fingerprint(*chain(*((name, value.numpy()) for name, value in numbers)))
 
 
 def _source_images(cell: Cell, task: Task) -> str | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from dab.datasets.cache import cache_folder
 from dab.datasets.corrupted import Corrupted
-from dab.datasets.images import Images, Subset, to_tensor
+from dab.datasets.images import Images, Subset, fingerprint, to_tensor
 from dab.models import zoo
 from dab.streams import Domain, Setting
 
@@ -88,6 +90,13 @@ class Task:
     model_card: Mapping[str, Any]
     source_images: Callable[[], Tensor | None]
     published_as: str | None = None
+
+    @cached_property
+    def weights(self) -> str:
+        """A hash of the source model's weights."""
+        state = self.model().state_dict()
+        numbers = ((name, value.cpu().reshape(-1)) for name, value in state.items())
+        return fingerprint(*chain(*((name, v.view(torch.uint8).numpy()) for name, v in numbers)))
 
 
 @dataclass(frozen=True)

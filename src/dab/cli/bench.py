@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dab.cli.options import (
@@ -17,6 +18,7 @@ from dab.cli.options import (
 
 if TYPE_CHECKING:
     from dab.benchmark import Cell, Job, Result
+    from dab.benchmark.progress import Bars
 
 __all__ = ["add", "cells", "complete", "execute", "jobs", "main", "plan"]
 
@@ -52,6 +54,50 @@ def add(commands: Commands) -> None:
         help="run nothing, but say how many runs and images it is, and about how long it takes",
     )
     add_stream_options(parser)
+    add_engine_options(parser)
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Where the runs are made, and how many at once."""
+    engines = parser.add_argument_group("engine", "figures are the same on all of them")
+    engines.add_argument(
+        "--engine",
+        choices=["local", "ray", "submitit"],
+        default="local",
+        help="processes of this machine (default), tasks of Ray, or job arrays of Slurm",
+    )
+    engines.add_argument(
+        "--jobs",
+        type=at_least(1),
+        help="runs at once (default: as many as there are GPUs, or cores; of a cluster, all that "
+        "it takes); a single one is made in this very process",
+    )
+    engines.add_argument(
+        "--address",
+        help="of the cluster: for ray as `ray.init` takes it, or local for one of its own "
+        "(default); for submitit slurm (default) or local",
+    )
+    engines.add_argument(
+        "--gpus-per-run",
+        type=float,
+        help="may be a part of one with ray (default: 1 with --device cuda, else 0)",
+    )
+    engines.add_argument(
+        "--slurm",
+        nargs="+",
+        type=_parameter,
+        default=[],
+        metavar="NAME=VALUE",
+        help="parameters of sbatch: partition=gpu time=120",
+    )
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    from dab.benchmark import parse_method
+
+    ((_, options),) = parse_method(f"sbatch {text}")
+    ((name, value),) = options.items()
+    return name, value
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -125,7 +171,7 @@ def _methods(chosen: argparse.Namespace, setting: str) -> list[tuple[str, dict[s
 
 
 def jobs(chosen: argparse.Namespace) -> list[Job]:
-    """The runs of a grid."""
+    """The runs of a grid, with all that another process needs to make them, wherever it is."""
     from dab.benchmark import Job, TaskRecipe
 
     import_methods(chosen.imports)
@@ -133,10 +179,10 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
         name: TaskRecipe(
             name,
             samples=chosen.samples,
-            root=chosen.root,
+            root=_absolute(chosen.root),
             model=chosen.model,
-            image_list=chosen.image_list,
-            source_images=chosen.source_images,
+            image_list=_absolute(chosen.image_list),
+            source_images=_absolute(chosen.source_images),
             partial=chosen.partial,
         )
         for name in chosen.data
@@ -145,13 +191,22 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
         Job(
             cell,
             recipes[cell.data],
-            chosen.out,
-            cache=chosen.cache,
+            chosen.out.absolute(),
+            cache=_absolute(chosen.cache),
             workers=chosen.workers,
             checkpoint_every=chosen.checkpoint_every,
+            threads=chosen.threads,
+            imports=tuple(
+                str(Path(name).absolute()) if name.endswith(".py") else name
+                for name in chosen.imports
+            ),
         )
         for cell in cells(chosen)
     ]
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()
 
 
 def plan(chosen: argparse.Namespace) -> int:
@@ -162,8 +217,7 @@ def plan(chosen: argparse.Namespace) -> int:
     from dab.benchmark import tables
     from dab.benchmark.estimate import estimate
 
-    if chosen.threads is not None:
-        torch.set_num_threads(chosen.threads)
+    torch.set_num_threads(chosen.threads)
     console = Console()
     grid = jobs(chosen)
     with Console(stderr=True).status("measuring the models' speed"):
@@ -178,35 +232,45 @@ def plan(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def run_all(chosen: argparse.Namespace, grid: list[Job], view: Bars) -> list[Result]:
+    """The results that there are in the end, from this process or from those of an engine."""
+    from dab.benchmark.engines import ENGINES, Resources, dispatch, run_here
+    from dab.benchmark.engines.local import runs_at_once
+
+    resources = Resources(
+        jobs=chosen.jobs,
+        threads=chosen.threads,
+        device=chosen.device,
+        gpus=chosen.gpus_per_run,
+        address=chosen.address,
+        options=dict(chosen.slurm),
+    )
+    if chosen.engine == "local":
+        grid[0].cell.compute.check()
+        if runs_at_once(resources) == 1:
+            return run_here(grid, view)
+    if str(chosen.out).startswith("memory://"):
+        raise ValueError(f"{chosen.out} is known to one process only: give --jobs 1")
+    return dispatch(grid, ENGINES[chosen.engine](resources), view)
+
+
 def execute(chosen: argparse.Namespace, domains: bool) -> int:
-    """Run the cells of a grid one after the other and print their table; the exit status."""
+    """Run the cells of a grid and print their table; the exit status."""
     import torch
     from rich.console import Console
 
     from dab.benchmark import tables
     from dab.benchmark.progress import Bars
-    from dab.benchmark.run import stream_of
     from dab.benchmark.summary import summarise
 
-    if chosen.threads is not None:
-        torch.set_num_threads(chosen.threads)
+    torch.set_num_threads(chosen.threads)
     grid = jobs(chosen)
+    images: dict[str, int] = {}
     for job in grid:
-        if job.cell.method == "source":  # a wrong stream fails here, not in every cell
-            job.cell.compute.check()
-            stream_of(job.cell, job.task.create(), job.cache)
-    with Bars([job.cell for job in grid]) as bars:
-
-        def attempt(job: Job) -> Result | None:
-            try:
-                result = job.run(bars.watch)
-            except Exception as error:  # the other cells are none the worse for it
-                bars.failed(job.cell, error)
-                return None
-            bars.done(job.cell, result)
-            return result
-
-        results = list(filter(None, map(attempt, grid)))
+        if job.cell.is_source:  # what is wrong with a stream fails here, not in every cell
+            images[repr(job.cell)] = job.stream().samples
+    with Bars([(job.cell, images[repr(job.cell.source())]) for job in grid]) as view:
+        results = run_all(chosen, grid, view)
     rows = summarise(results)
     console = Console()
     tables.show(tables.by_method(rows), console)

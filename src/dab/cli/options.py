@@ -114,7 +114,10 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         help="processes that make images ahead (default: 1 while there are any to make)",
     )
     parser.add_argument(
-        "--threads", type=at_least(1), help="threads of torch (default: torch's choice)"
+        "--threads",
+        type=at_least(1),
+        default=1,
+        help="of torch in each run; figures depend on it in their last bits (default: 1)",
     )
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps")
     parser.add_argument(

@@ -40,4 +40,6 @@ def main(chosen: argparse.Namespace) -> int:
 
     chosen.method = [" ".join([chosen.method, *chosen.options])]
     chosen.data, chosen.setting, chosen.seeds = [chosen.data], [chosen.setting], [chosen.seed]
+    chosen.engine, chosen.jobs, chosen.address = "local", 1, None
+    chosen.gpus_per_run, chosen.slurm = None, []
     return execute(chosen, domains=True)

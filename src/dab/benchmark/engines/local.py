@@ -1,0 +1,111 @@
+"""Processes on this machine: one for each device, or for each core."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from multiprocessing import Pipe
+
+import torch
+
+from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.failure import Failure
+from dab.benchmark.job import Job
+
+__all__ = ["Local", "runs_at_once"]
+
+# Modules are looked for where this process does: a dab.py in the current folder is not the package.
+COMMAND = """
+import sys
+sys.path[:] = sys.argv[2:]
+from dab.benchmark.engines.worker import serve
+serve(int(sys.argv[1]))
+"""
+
+
+def runs_at_once(resources: Resources) -> int:
+    """As many as there are devices; on the processor, as many as cores can be given threads."""
+    if resources.jobs is not None:
+        return resources.jobs
+    if torch.device(resources.device).type == "cuda":
+        return 1 if torch.device(resources.device).index is not None else torch.cuda.device_count()
+    if torch.device(resources.device).type != "cpu":
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux knows of fewer cores than there are
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, cores // resources.threads)
+
+
+class Local:
+    """Worker processes that are started when needed and kept; one that has died is replaced."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._workers: list[_Worker | None] = [None] * runs_at_once(resources)
+
+    @property
+    def room(self) -> int:
+        return sum(worker is None or worker.number is None for worker in self._workers)
+
+    def start(self, runs: Runs) -> None:
+        free = (i for i, worker in enumerate(self._workers) if not worker or worker.number is None)
+        for (number, job), slot in zip(runs.items(), list(free), strict=False):
+            worker = self._workers[slot] or _Worker()
+            self._workers[slot] = worker
+            worker.start(number, self._placed(job, slot))
+
+    def _placed(self, job: Job, slot: int) -> Job:
+        """The job on one of several devices."""
+        compute = job.cell.compute
+        if compute.device != "cuda":
+            return job
+        compute = replace(compute, device=f"cuda:{slot % torch.cuda.device_count()}")
+        return replace(job, cell=replace(job.cell, compute=compute))
+
+    def ended(self) -> dict[int, Failure | None]:
+        found: dict[int, Failure | None] = {}
+        for slot, worker in enumerate(self._workers):
+            if worker is None or worker.number is None or not worker.connection.poll():
+                continue
+            number, worker.number = worker.number, None
+            try:
+                found[number] = worker.connection.recv()
+            except (EOFError, ConnectionResetError):
+                found[number] = Failure(_end(worker.process.wait()), lost=True)
+                self._workers[slot] = None
+        return found
+
+    def close(self) -> None:
+        workers = [worker for worker in self._workers if worker is not None]
+        for worker in workers:
+            worker.connection.close()  # which they take for a request to stop
+        for worker in workers:
+            worker.process.wait()
+
+
+class _Worker:
+    """A process, and the number of the job that it has, if any."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()],
+                stdout=2,  # has nothing but the tables
+                start_new_session=True,  # Ctrl-C is for this process to pass on
+            )
+
+    def start(self, number: int, job: Job) -> None:
+        self.number = number
+        self.connection.send(job)
+
+
+def _end(status: int) -> str:
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status}"

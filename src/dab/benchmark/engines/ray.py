@@ -1,0 +1,95 @@
+"""Tasks of Ray Core: on a cluster that is there, or one on this machine for as long as needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.engines.local import runs_at_once
+from dab.benchmark.failure import Failure
+from dab.benchmark.job import work
+
+__all__ = ["Ray"]
+
+OBJECTS = 100 * 2**20  # bytes of shared memory: nothing but jobs and failures goes through it
+PATIENCE = 60.0  # seconds that runs have for their checkpoints when they are stopped
+
+
+class Ray:
+    """A task for each run; one whose process or node is lost is for the grid to try again.
+
+    Args:
+        resources: `address` is what `ray.init` takes; None for "local", a cluster of its own.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._tasks: dict[Any, int] = {}
+        is_local = resources.address in (None, "local")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        if is_local:  # Ray reads this when it is imported, and then listens on loopback alone
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        try:
+            import ray
+        except ImportError as error:
+            raise ValueError(f"{error}: pip install 'dab-tta[ray]'") from error
+        self._ray: Any = ray
+        own: dict[str, Any] = {
+            "num_cpus": runs_at_once(resources) * resources.threads,
+            "include_dashboard": False,
+            "object_store_memory": OBJECTS,
+            "_node_ip_address": "127.0.0.1",
+        }
+        ray.init(
+            address=resources.address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **(own if is_local else {}),
+        )
+        self._work = ray.remote(
+            num_cpus=resources.threads, num_gpus=resources.gpus_per_run, max_retries=0
+        )(work)
+
+    @property
+    def room(self) -> int:
+        """As much as is under way may wait besides, so that no worker does."""
+        if self._resources.jobs is not None:
+            return self._resources.jobs - len(self._tasks)
+        there = self._ray.cluster_resources()
+        at_once = there.get("CPU", 0) / self._resources.threads
+        if gpus := self._resources.gpus_per_run:
+            at_once = min(at_once, there.get("GPU", 0) / gpus)
+        return 2 * max(1, int(at_once)) - len(self._tasks)
+
+    def start(self, runs: Runs) -> None:
+        for number, job in runs.items():
+            self._tasks[self._work.remote(job)] = number
+
+    def ended(self) -> dict[int, Failure | None]:
+        if not self._tasks:
+            return {}
+        tasks = list(self._tasks)
+        ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        return {self._tasks.pop(task): self._outcome(task) for task in ready}
+
+    def _outcome(self, task: Any) -> Failure | None:
+        errors = self._ray.exceptions
+        try:
+            outcome: Failure | None = self._ray.get(task)
+        except errors.RayError as error:
+            # Stopped by somebody else, a task says it was cancelled. Errors of its own are no loss:
+            # what it is to run cannot be imported there.
+            lost = isinstance(error, errors.TaskCancelledError)
+            lost = lost or not isinstance(error, errors.RayTaskError)
+            return Failure(f"{type(error).__name__}: {str(error).splitlines()[0]}", lost=lost)
+        return outcome
+
+    def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            self._ray.cancel(task)  # which a run takes for Ctrl-C
+        if tasks:
+            self._ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)
+        self._ray.shutdown()

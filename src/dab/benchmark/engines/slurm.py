@@ -1,0 +1,103 @@
+"""Job arrays of Slurm, by submitit; or processes that submitit starts on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.engines.local import runs_at_once
+from dab.benchmark.failure import Failure
+from dab.benchmark.job import Job, work
+
+__all__ = ["Submitit"]
+
+LOGS = Path("submitit")  # in the current folder, as Slurm does it
+MINUTES = 240  # of a run; one that takes longer is queued again, and goes on
+AT_ONCE = 1000  # runs of an array, as far as the cluster allows it
+PATIENCE = 60.0  # seconds that runs have for their checkpoints when they are stopped
+
+
+class Submitit:
+    """All runs that may start as one job array.
+
+    Args:
+        resources: `address` is "slurm" (None) or "local"; `options` are parameters of sbatch, as
+            submitit spells them.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        try:
+            import submitit
+        except ImportError as error:
+            raise ValueError(f"{error}: pip install 'dab-tta[slurm]'") from error
+        cluster = resources.address or "slurm"
+        if cluster not in ("slurm", "local"):
+            raise ValueError(f"the address for submitit is slurm or local, got {cluster!r}")
+        if resources.gpus_per_run % 1:
+            raise ValueError(f"Slurm gives whole GPUs to a run, got {resources.gpus_per_run}")
+        try:
+            self._executor = submitit.AutoExecutor(LOGS.absolute(), cluster=cluster)
+        except RuntimeError as error:  # there is no Slurm
+            raise ValueError(f"{error}: give --address local to go without") from error
+        self._executor.update_parameters(
+            name="dab",
+            timeout_min=MINUTES,
+            cpus_per_task=resources.threads,
+            gpus_per_node=int(resources.gpus_per_run),
+            slurm_array_parallelism=resources.jobs or AT_ONCE,
+            **{f"slurm_{name}": value for name, value in resources.options.items()},
+        )
+        self._uncompleted = submitit.core.utils.UncompletedJobError
+        self._is_local = cluster == "local"
+        self._limit = runs_at_once(resources) if self._is_local else sys.maxsize
+        self._jobs: dict[int, Any] = {}
+
+    @property
+    def room(self) -> int:
+        return self._limit - len(self._jobs)
+
+    def start(self, runs: Runs) -> None:
+        if runs:
+            jobs = self._executor.map_array(_Resumable(), list(runs.values()))
+            self._jobs.update(zip(runs, jobs, strict=True))
+
+    def ended(self) -> dict[int, Failure | None]:
+        over = [number for number, job in self._jobs.items() if job.done()]
+        return {number: self._outcome(self._jobs.pop(number)) for number in over}
+
+    def _outcome(self, job: Any) -> Failure | None:
+        error = job.exception()
+        if error is None:
+            outcome: Failure | None = job.result()
+            return outcome
+        lost = isinstance(error, self._uncompleted)
+        return Failure(f"job {job.job_id} ended ({job.state})", str(error), lost)
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            if self._is_local:  # submitit would kill it after a second
+                with suppress(ProcessLookupError):
+                    os.kill(int(job.job_id), signal.SIGTERM)
+            else:
+                job.cancel(check=False)  # with SIGTERM first
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and not all(job.done() for job in self._jobs.values()):
+            time.sleep(0.1)
+
+
+class _Resumable:
+    """Work that is queued again when its time is up, and goes on from the run's checkpoint."""
+
+    def __call__(self, job: Job) -> Failure | None:
+        return work(job)
+
+    def checkpoint(self, job: Job) -> Any:
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, job)
