@@ -121,11 +121,11 @@ def run(
             # The signal went to a worker too, and the loader reports its end wherever we are, maybe
             # in the middle of an update: the last checkpoint is what is left.
             raise Interrupted("stopped while images were being made") from error
-    evaluation.write_trace(folder)
-    result = evaluation.result(card)
-    result.write(folder)
-    underway.end()
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+        evaluation.write_trace(folder)
+        result = evaluation.result(card)
+        result.write(folder)
+        underway.end()
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     if interrupts.requested:  # in the last batch; there may be other runs to come
         raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
     return result
