@@ -24,7 +24,7 @@ __all__ = ["dispatch"]
 TICK = 0.05  # seconds from one question whether a run has ended to the next
 LOOK = 1.0  # seconds from one look at the progress of runs to the next
 LOOKS = 20  # runs that are looked at each time: a storage does not like thousands
-LOSSES = 5  # of its process or machine that a run may have; it goes on from its checkpoint
+LOSSES = 3  # of its process or machine that a run may have; it goes on from its checkpoint
 
 
 def dispatch(jobs: Sequence[Job], engine: Engine, view: Bars) -> list[Result]:
