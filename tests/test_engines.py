@@ -247,7 +247,7 @@ def test_local_processes_make_the_same_runs_and_outlive_failures(tmp_path):
 
 
 DAB = "import sys; from dab.cli import main; sys.exit(main())"
-METHODS = ["--method", "slow", "--method", "slow lr=1e-3", "--method", "tent"]
+METHODS = ["--method", "slow", "--method", "slow lr=1e-3"]
 STREAM = ["--data", "tiny", "--corruptions", "contrast", "brightness", "--batch-size", "16"]
 BENCH = ["bench", *METHODS, *STREAM, "--import", PLUGIN, "--checkpoint-every", "1"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import dab
 from dab.benchmark.compute import Compute
 from dab.corruptions import CORRUPTIONS
-from dab.streams import Setting
+from dab.streams import Setting, Shard
 
 __all__ = ["Cell", "parse_method"]
 
@@ -43,6 +43,7 @@ class Cell:
     corruptions: Sequence[str] = CORRUPTIONS
     severity: int = 5
     compute: Compute = CPU
+    shard: Shard | None = None
 
     def __post_init__(self) -> None:
         known = self._defaults()

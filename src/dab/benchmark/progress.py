@@ -114,4 +114,5 @@ def describe(cell: Cell) -> str:
     'dab capacity=256, glyphs, continual, seed 3'
     """
     options = "".join(f" {name}={value}" for name, value in cell.options.items())
-    return f"{cell.method}{options}, {cell.data}, {cell.setting}, seed {cell.seed}"
+    piece = "" if cell.shard is None else f", {cell.shard}"
+    return f"{cell.method}{options}, {cell.data}, {cell.setting}{piece}, seed {cell.seed}"

@@ -39,7 +39,8 @@ def published(setting: str, method: str, capacity: int | None, column: str | Non
 def column(cell: Cell, task: Task) -> str | None:
     """The column of the published tables that a run belongs to, if it is made as they were."""
     stream = tuple(cell.corruptions), cell.severity, cell.batch_size
-    return task.published_as if stream == (CORRUPTIONS, 5, 64) else None
+    as_published = stream == (CORRUPTIONS, 5, 64) and cell.shard is None
+    return task.published_as if as_published else None
 
 
 def suspicion(result: Result) -> str | None:

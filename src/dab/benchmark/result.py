@@ -77,10 +77,11 @@ def key(card: Mapping[str, Any]) -> str:
 
 
 def errors_by_domain(stream: Stream, wrong: NDArray[np.bool_]) -> dict[str, float]:
-    """Wrong predictions in % of a domain's images."""
+    """Wrong predictions in % of a domain's images, for all domains that have any."""
     counts = np.bincount(stream.domain, minlength=len(stream.domains))
     found = np.bincount(stream.domain, weights=wrong, minlength=len(stream.domains))
-    return dict(zip(stream.domains, (100 * found / counts).tolist(), strict=True))
+    errors = zip(stream.domains, counts.tolist(), found.tolist(), strict=True)
+    return {domain: 100 * wrong / count for domain, count, wrong in errors if count}
 
 
 def errors_by_window(wrong: NDArray[np.bool_], window: int) -> list[float]:

@@ -6,6 +6,7 @@ import inspect
 import logging
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -134,14 +135,14 @@ def run(
 def stream_of(cell: Cell, task: Task, cache: Path | None) -> Stream:
     """What a cell's method is shown."""
     domains = task.data.domains(cell.corruptions, cell.severity, cell.setting, cache)
-    return Stream(domains, cell.setting, cell.seed, cell.batch_size)
+    return Stream(domains, cell.setting, cell.seed, cell.batch_size, cell.shard)
 
 
 def identity_card(
     cell: Cell, task: Task, stream: Stream, source_error: float | None
 ) -> dict[str, Any]:
     """Everything that the figures of a run depend on."""
-    return {
+    card = {
         "method": cell.method,
         "code": _code(cell.method),
         "options": {name: _plain(cell, name) for name in cell.all_options()},
@@ -162,6 +163,10 @@ def identity_card(
         "source_error": source_error,
         "published_as": column(cell, task),
     }
+    if cell.shard is not None:
+        shown = Counter(stream.domains[domain] for domain in stream.domain.tolist())
+        card["shard"] = {**asdict(cell.shard), "images": dict(shown)}
+    return card
 
 
 def _code(method: str) -> str:

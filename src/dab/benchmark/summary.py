@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import dab
+from dab.benchmark.pooling import pooled
 from dab.benchmark.published import Figure, published
 from dab.benchmark.result import Result, key
 
@@ -49,7 +50,7 @@ class Row:
 def summarise(results: Iterable[Result]) -> list[Row]:
     """A row for each method and stream, in the order in which they first come."""
     groups: dict[str, dict[int, Result]] = defaultdict(dict)  # each with its seeds
-    for result in results:
+    for result in pooled(results):
         card = {k: v for k, v in result.card.items() if k not in ("seed", "source_error")}
         groups[key(card)][result.card["seed"]] = result
     return [_row([group[seed] for seed in sorted(group)]) for group in groups.values()]

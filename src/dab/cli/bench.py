@@ -19,6 +19,7 @@ from dab.cli.options import (
 if TYPE_CHECKING:
     from dab.benchmark import Cell, Job, Result
     from dab.benchmark.progress import Bars
+    from dab.streams import Shard
 
 __all__ = ["add", "cells", "complete", "execute", "jobs", "main", "plan"]
 
@@ -47,6 +48,14 @@ def add(commands: Commands) -> None:
     parser.add_argument("--data", nargs="+", help=f"(default: glyphs) {DATA_HELP}")
     parser.add_argument("--setting", nargs="+", help="as in `dab run` (default: correlated)")
     parser.add_argument("--seeds", nargs="+", type=at_least(0), help="(default: 0)")
+    parser.add_argument(
+        "--shard-streams",
+        type=_pieces,
+        default=[None],
+        metavar="K[:consecutive]",
+        help="deal each stream out to K adapters of their own, image by image or in K stretches, "
+        "and report them together (default: one adapter sees it all)",
+    )
     parser.add_argument("--domains", action="store_true", help="print errors by domain too")
     parser.add_argument(
         "--dry-run",
@@ -90,6 +99,15 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="parameters of sbatch: partition=gpu time=120",
     )
+
+
+def _pieces(text: str) -> list[Shard]:
+    from dab.streams import Shard
+
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _parameter(text: str) -> tuple[str, Any]:
@@ -149,11 +167,13 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
             corruptions=tuple(corruptions),
             severity=chosen.severity,
             compute=compute,
+            shard=shard,
         )
         for data in chosen.data
         for setting in chosen.setting
         for name, options in _methods(chosen, setting)
         for seed in chosen.seeds
+        for shard in chosen.shard_streams
     ]
 
 

@@ -41,5 +41,5 @@ def main(chosen: argparse.Namespace) -> int:
     chosen.method = [" ".join([chosen.method, *chosen.options])]
     chosen.data, chosen.setting, chosen.seeds = [chosen.data], [chosen.setting], [chosen.seed]
     chosen.engine, chosen.jobs, chosen.address = "local", 1, None
-    chosen.gpus_per_run, chosen.slurm = None, []
+    chosen.gpus_per_run, chosen.slurm, chosen.shard_streams = None, [], [None]
     return execute(chosen, domains=True)

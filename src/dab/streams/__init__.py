@@ -2,6 +2,7 @@
 
 from dab.streams.orders import correlated, dirichlet, shuffled
 from dab.streams.setting import Setting
+from dab.streams.shard import Shard
 from dab.streams.stream import Batch, Domain, Stream
 
-__all__ = ["Batch", "Domain", "Setting", "Stream", "correlated", "dirichlet", "shuffled"]
+__all__ = ["Batch", "Domain", "Setting", "Shard", "Stream", "correlated", "dirichlet", "shuffled"]

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from dab.datasets.images import Images, fingerprint, is_ready, to_tensor
 from dab.parallel import leave_interrupts_to_the_parent
 from dab.streams.setting import Setting
+from dab.streams.shard import Shard
 
 __all__ = ["Batch", "Domain", "Stream"]
 
@@ -51,10 +52,16 @@ class Stream:
         setting: how.
         seed: of the order, which is the same on every machine.
         batch_size: images in a batch.
+        shard: the piece of the stream that is shown; None for all of it.
     """
 
     def __init__(
-        self, domains: Sequence[Domain], setting: Setting, seed: int = 0, batch_size: int = 64
+        self,
+        domains: Sequence[Domain],
+        setting: Setting,
+        seed: int = 0,
+        batch_size: int = 64,
+        shard: Shard | None = None,
     ) -> None:
         if not domains:
             raise ValueError("a stream needs at least one domain")
@@ -68,13 +75,16 @@ class Stream:
         self._parts = [part for domain in domains for part in domain.parts]
         offsets = np.cumsum([0, *map(len, self._parts)])
         place = self._arranged(offsets)  # of each image of the stream among those of all parts
+        if shard is not None:
+            place = shard.take(place)
         self._part = np.searchsorted(offsets, place, side="right") - 1
         self._index = place - offsets[self._part]
         self.labels: NDArray[np.int64] = self._all_labels()[place]
         self.domain: NDArray[np.int64] = np.repeat(
             np.arange(len(domains)), [len(domain.parts) for domain in domains]
         )[self._part]
-        ends = offsets[1:] if setting.shift != "mixed" else offsets[-1:]
+        changes = np.flatnonzero(np.diff(self._part)) + 1
+        ends = np.append(changes[:0] if setting.shift == "mixed" else changes, len(place))
         starts = [np.arange(a, b, batch_size) for a, b in pairwise([0, *ends])]
         self._edges = np.append(np.concatenate(starts), ends[-1])  # of the batches
 

@@ -1,0 +1,63 @@
+"""Pieces of a stream for adapters that know nothing of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Kind", "Shard"]
+
+Kind = Literal["interleaved", "consecutive"]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several pieces that a stream is dealt out in: a camera, a user, a session.
+
+    Args:
+        number: of the piece, from 0 on.
+        pieces: how many there are.
+        kind: "interleaved": every so manieth image; "consecutive": as many in a row.
+
+    >>> stream = np.arange(7)
+    >>> [Shard(number, 3).take(stream).tolist() for number in range(3)]
+    [[0, 3, 6], [1, 4], [2, 5]]
+    >>> [shard.take(stream).tolist() for shard in Shard.parse("3:consecutive")]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+
+    number: int
+    pieces: int
+    kind: Kind = "interleaved"
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"pieces are one of {get_args(Kind)}, got {self.kind!r}")
+        if not 0 <= self.number < self.pieces:
+            raise ValueError(f"there is no piece {self.number} of {self.pieces}")
+
+    @classmethod
+    def parse(cls, text: str) -> list[Shard]:
+        """All pieces of a text: PIECES or PIECES:KIND."""
+        pieces, _, kind = text.partition(":")
+        if not (pieces.isdecimal() and int(pieces) and kind in ("", *get_args(Kind))):
+            raise ValueError(
+                f"unknown pieces {text!r}; they are written as a number from 1 on, alone or with "
+                f"{' or '.join(f':{kind}' for kind in get_args(Kind))}"
+            )
+        chosen = cast(Kind, kind or "interleaved")
+        return [cls(number, int(pieces), chosen) for number in range(int(pieces))]
+
+    def __str__(self) -> str:
+        return f"{self.kind} piece {self.number + 1} of {self.pieces}"
+
+    def take(self, images: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The images of this piece, in their order."""
+        if len(images) < self.pieces:
+            raise ValueError(f"{len(images)} images cannot be dealt out to {self.pieces} adapters")
+        if self.kind == "interleaved":
+            return images[self.number :: self.pieces]
+        return np.array_split(images, self.pieces)[self.number]
