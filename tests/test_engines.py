@@ -422,6 +422,43 @@ def test_submitit_stops_in_good_order_and_goes_on(tmp_path, whole):
     finish(out, whole, *options)
 
 
+# The view
+
+
+def test_the_view_counts_runs_and_images(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    cells = [job.cell for job in grid(tmp_path, "tent", "lame", "note", "eata")]
+    source, tent, lame, note, eata = cells
+    result = grid(tmp_path)[0].run()
+    with Bars([(cell, 100) for cell in cells]) as view:
+        (bar,) = view.progress.tasks
+        assert "0 done, 0 running, 0 failed of 5" in bar.description
+        view.done(source, result)  # it was there
+        assert (bar.completed, bar.total) == (0, 400)
+        for cell in (tent, lame, note):
+            view.watch(cell, 30, 100)
+        view.watch(tent, 60, 100)
+        assert (bar.completed, bar.total) == (120, 400)
+        assert "1 done, 3 running, 0 failed of 5" in bar.description
+        view.failed(lame, Failure("out of luck"))
+        assert (bar.completed, bar.total) == (120, 330)
+        view.lost(note, Failure("its node is gone", lost=True))
+        assert "1 done, 1 running, 1 failed of 5" in bar.description
+        view.watch(note, 20, 100)  # from its checkpoint on
+        assert bar.completed == 110
+        view.watch(tent, 100, 100)
+        view.done(tent, result)
+        view.failed(eata, Failure("out of luck"))
+        view.watch(note, 100, 100)
+        view.done(note, result)
+        assert "3 done, 0 running, 2 failed of 5" in bar.description
+        assert bar.completed == bar.total == 230
+    printed = capsys.readouterr().err
+    assert "lame, tiny, continual, seed 0: failed: out of luck" in printed
+    assert "note, tiny, continual, seed 0: its node is gone; it goes on from its" in printed
+
+
 # Bad input
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 
@@ -102,7 +103,8 @@ class _Worker:
 
     def start(self, number: int, job: Job) -> None:
         self.number = number
-        self.connection.send(job)
+        with suppress(BrokenPipeError):  # it died in the meantime, as will be seen
+            self.connection.send(job)
 
 
 def _end(status: int) -> str:
