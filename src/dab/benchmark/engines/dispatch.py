@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from dab.benchmark.engines.engine import Engine, Runs
 from dab.benchmark.estimate import forwards
@@ -85,11 +85,12 @@ class _Grid:
         return len(self.results) + len(self._failed) == len(self.jobs)
 
     def take(self, room: int) -> Runs:
-        """Up to so many jobs to start: source runs first, since others wait for them, then the
-        longest."""
+        """Up to so many jobs to start: first sources, which others wait for, then the longest."""
+        if room < 1:
+            return {}
         order = sorted(self.ready, key=lambda n: (not self.jobs[n].cell.is_source, -self._cost(n)))
         taken: dict[int, Job] = {}
-        for number in order[: max(0, room)]:
+        for number in order[:room]:
             folder = self.ready[number]
             if folder not in self.running.values():  # or it is the same cell once more
                 self.running[number] = self.ready.pop(number)
@@ -115,11 +116,12 @@ class _Grid:
         for _ in range(min(LOOKS, len(self._next))):
             number = self._next[0]
             self._next.rotate(-1)
-            progress = Progress.read(self.running[number])
-            seen = 0 if progress is None else progress.seen
-            if progress is not None and seen > self._seen.get(number, seen):  # it moves
-                self.view.watch(self.jobs[number].cell, seen, progress.samples)
-            self._seen[number] = seen
+            with suppress(OSError, ValueError):  # it is only a look
+                progress = Progress.read(self.running[number])
+                seen = 0 if progress is None else progress.seen
+                if progress is not None and seen > self._seen.get(number, seen):  # it moves
+                    self.view.watch(self.jobs[number].cell, seen, progress.samples)
+                self._seen[number] = seen
 
     def _cost(self, number: int) -> float:
         job = self.jobs[number]
@@ -142,7 +144,7 @@ class _Grid:
     def _finish(self, number: int, folder: Location) -> None:
         try:
             result = Result.read(folder)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             self._fail(number, Failure.of(error))
             return
         if result is None:

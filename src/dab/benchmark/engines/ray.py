@@ -78,12 +78,13 @@ class Ray:
         errors = self._ray.exceptions
         try:
             outcome: Failure | None = self._ray.get(task)
+        except errors.TaskCancelledError:
+            return Failure("its process was asked to stop", lost=True)
+        except errors.RayTaskError as error:  # what it is to run cannot be imported there
+            return Failure(str(error).splitlines()[-1], str(error))
         except errors.RayError as error:
-            # Stopped by somebody else, a task says it was cancelled. Errors of its own are no loss:
-            # what it is to run cannot be imported there.
-            lost = isinstance(error, errors.TaskCancelledError)
-            lost = lost or not isinstance(error, errors.RayTaskError)
-            return Failure(f"{type(error).__name__}: {str(error).splitlines()[0]}", lost=lost)
+            reason, _, _ = str(error).partition(". ")  # it goes on for paragraphs
+            return Failure(f"{type(error).__name__}: {reason}", lost=True)
         return outcome
 
     def close(self) -> None:
