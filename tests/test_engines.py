@@ -255,8 +255,9 @@ BENCH = ["bench", *METHODS, *STREAM, "--import", PLUGIN, "--checkpoint-every", "
 @contextmanager
 def bench(out: Path, *options: str, seconds: float = 0) -> Iterator[subprocess.Popen[str]]:
     """`dab bench` in a process; with what it started, it has ended in the end, or been ended."""
+    cache = str(out.parent / "cache")
     process = subprocess.Popen(
-        [sys.executable, "-c", DAB, *BENCH, "--out", str(out), *options],
+        [sys.executable, "-c", DAB, *BENCH, "--out", str(out), "--cache", cache, *options],
         cwd=out.parent,
         env={
             **os.environ,
