@@ -32,6 +32,7 @@ from dab import files, registry
 from dab.benchmark import Cell, Result, Task, memory, results, run
 from dab.benchmark.result import errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.run import CHECKPOINT, Evaluation, Interrupted, identity_card, stream_of
+from dab.benchmark.underway import PROGRESS
 from dab.cli.options import import_methods
 from dab.datasets.images import fingerprint
 from dab.outputs import BatchPrior
@@ -366,7 +367,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bits(method, stop, tm
     for more, done in ((1, 1), (3, 4), (10, 14)):
         with pytest.raises(Interrupted, match=f"stopped after {done} of {BATCHES} batches"):
             run(cell, tiny_task(), stopped, cache=cache, watch=Stop(more, stop))
-        assert {file.name for file in folder.iterdir()} == {CHECKPOINT}
+        assert {file.name for file in folder.iterdir()} == {CHECKPOINT, PROGRESS}
         assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == handlers
     diary = Diary()
     run(cell, tiny_task(), stopped, cache=cache, watch=diary)
@@ -507,7 +508,8 @@ def progress(evaluation: Evaluation) -> list[Any]:
     """All that a checkpoint is there to bring back."""
     steps = evaluation.steps.numpy().tobytes()  # with losses that are no numbers
     adapter = evaluation.adapter.state_dict()
-    return [adapter, evaluation.done, evaluation.seconds, evaluation.predictions, steps]
+    recorded = evaluation.recorder.state_dict()
+    return [adapter, evaluation.done, evaluation.seconds, evaluation.predictions, steps, recorded]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

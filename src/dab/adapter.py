@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -75,6 +75,13 @@ class Adapter(nn.Module, ABC):
         self.last, self.totals = Step(), Totals()
         self._tapped: Tensor | None = None  # features of the last answer
         self._logged_non_finite = False
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """The images that the method keeps, if it keeps any: to be looked at, not changed."""
+        names = [] if self.stream is None else [field.name for field in fields(self.stream)]
+        parts = (getattr(self.stream, name) for name in names)
+        return next((part for part in parts if isinstance(part, Buffer)), None)
 
     @abstractmethod
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:

@@ -21,8 +21,10 @@ from dab.adapter import Adapter
 from dab.benchmark import memory
 from dab.benchmark.cell import Cell
 from dab.benchmark.interrupts import Interrupts
+from dab.benchmark.record import Recorder
 from dab.benchmark.result import Result, errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.task import Task
+from dab.benchmark.underway import Underway
 from dab.counters import Step
 from dab.datasets.images import fingerprint
 from dab.streams import Batch, Stream
@@ -91,14 +93,17 @@ def run(
         workers = 0 if stream.ready else 1
     evaluation = Evaluation(cell, task, stream)
     evaluation.resume(folder / CHECKPOINT)
+    underway = Underway(folder, card, stream)
     memory.restart_peak()
     with Interrupts() as interrupts:
         try:
             for batch in stream.batches(evaluation.done, workers):
                 evaluation.step(batch)
+                underway.tell(evaluation.done, evaluation.predictions)
                 watch(cell, stream.position(evaluation.done), stream.samples)
                 if interrupts.requested and evaluation.done < len(stream):
                     evaluation.save(folder / CHECKPOINT)
+                    underway.tell(evaluation.done, evaluation.predictions, now=True)
                     raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
                 if evaluation.done % checkpoint_every == 0:
                     evaluation.save(folder / CHECKPOINT)
@@ -111,6 +116,7 @@ def run(
     evaluation.write_trace(folder)
     result = evaluation.result(card)
     result.write(folder)
+    underway.end()
     (folder / CHECKPOINT).unlink(missing_ok=True)
     if interrupts.requested:  # in the last batch; there may be other runs to come
         raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
@@ -188,6 +194,7 @@ class Evaluation:
         self.peak_memory = 0.0
         self.predictions = torch.zeros(stream.samples, dtype=torch.int32)
         self.steps = torch.zeros(len(stream), len(STEP_FIELDS), dtype=torch.float64)
+        self.recorder = Recorder(stream)
 
     def step(self, batch: Batch) -> None:
         """The prediction counts that was made before the adapter learned from the batch."""
@@ -201,6 +208,8 @@ class Evaluation:
         record = asdict(self.adapter.last)
         record["loss"] = float("nan") if record["loss"] is None else record["loss"]
         self.steps[self.done] = torch.tensor(list(record.values()), dtype=torch.float64)
+        admitted = self.steps[: self.done + 1, STEP_FIELDS.index("admitted")]
+        self.recorder.note(self.done, batch, self.adapter, admitted)
         self.done += 1
 
     def save(self, file: Path) -> None:
@@ -214,6 +223,7 @@ class Evaluation:
             "peak_memory": self.peak_memory,
             "predictions": self.predictions,
             "steps": self.steps,
+            "recorder": self.recorder.state_dict(),
         }
         with files.aside(file) as unfinished:
             torch.save(state, unfinished)
@@ -228,6 +238,7 @@ class Evaluation:
             if damaged := zipfile.ZipFile(file).testzip():  # torch compares no checksums
                 raise ValueError(f"its {damaged} is damaged")
             state = torch.load(file, weights_only=True)
+            recorder = state.pop("recorder")
             self.adapter.load_state_dict(state.pop("adapter"))
         except Exception as error:  # torch.load fails in many ways on a damaged file
             logger.warning("%s cannot be read, so the run starts again: %s", file, error)
@@ -237,13 +248,22 @@ class Evaluation:
                 "%s was made with %d threads, and torch has %d now: the last bits may differ",
                 *(file, threads, torch.get_num_threads()),
             )
+        self.recorder.load_state_dict(recorder)
         vars(self).update(state)
 
     def write_trace(self, folder: Path) -> None:
-        """Every prediction and what each call did, for a look into the run."""
+        """Every prediction, what each call did, and what the buffer held, for a look into the run.
+
+        Besides, `domain_sizes`: how many images each domain has.
+        """
+        arrays = {
+            "predictions": self.predictions.numpy(),
+            **dict(zip(STEP_FIELDS, self.steps.numpy().T, strict=True)),
+            "domain_sizes": np.bincount(self.stream.domain, minlength=len(self.stream.domains)),
+            **self.recorder.arrays(),
+        }
         with files.aside(folder / "trace.npz") as unfinished, unfinished.open("wb") as file:
-            steps = dict(zip(STEP_FIELDS, self.steps.numpy().T, strict=True))
-            np.savez_compressed(file, predictions=self.predictions.numpy(), **steps)
+            np.savez_compressed(file, **arrays)
 
     def result(self, card: dict[str, Any]) -> Result:
         wrong = self.predictions.numpy() != self.stream.labels

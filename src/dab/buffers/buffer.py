@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,10 @@ class Policy(Protocol):
     def __len__(self) -> int:
         """How many slots are occupied."""
 
+    @property
+    def labels(self) -> list[int]:
+        """The pseudo-label of each occupied slot."""
+
     def place(self, *facts: Any) -> Placement | None:
         """Decide about one sample from its facts (label, ...); None turns it away."""
 
@@ -43,14 +48,29 @@ class Buffer:
     [Placement(slot=0, evicted=None), Placement(slot=1, evicted=None), Placement(slot=0, evicted=4)]
     >>> len(buffer), buffer.read(torch.tensor([0, 1])).shape
     (2, torch.Size([2, 1, 4, 4]))
+    >>> buffer.labels, buffer.ages
+    ([9, 4], [0, 1])
     """
 
     def __init__(self, policy: Policy, storage: ImageStorage) -> None:
         self.policy = policy
         self.storage = storage
+        self._order = np.zeros(storage.capacity, np.int64)  # number of each slot's insertion
+        self._insertions = 0
 
     def __len__(self) -> int:
         return len(self.policy)
+
+    @property
+    def labels(self) -> list[int]:
+        """The pseudo-label of each occupied slot."""
+        return self.policy.labels
+
+    @property
+    def ages(self) -> list[int]:
+        """How many samples have come in since that of each occupied slot; 0 for the newest."""
+        ages: list[int] = (self._insertions - 1 - self._order[: len(self)]).tolist()
+        return ages
 
     def insert(self, images: Tensor, *facts: Iterable[Any]) -> list[Placement | None]:
         """Offer images in stream order, with one sequence for each fact that the policy asks for.
@@ -66,6 +86,11 @@ class Buffer:
             placement.slot: row for row, placement in enumerate(placements) if placement is not None
         }
         if row_of_slot:
+            numbers = np.cumsum([placement is not None for placement in placements])
+            self._order[list(row_of_slot)] = (self._insertions - 1 + numbers)[
+                [*row_of_slot.values()]
+            ]
+            self._insertions += numbers.item(-1)
             rows = torch.tensor(list(row_of_slot.values()), device=encoded.device)
             self.storage.write(list(row_of_slot), encoded[rows])
         return placements
@@ -81,7 +106,11 @@ class Buffer:
         return self.read(torch.randperm(len(self), generator=generator)[:count], device)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"policy": self.policy.state_dict(), "storage": self.storage.state_dict()}
+        return {
+            "policy": self.policy.state_dict(),
+            "storage": self.storage.state_dict(),
+            "ages": torch.tensor(self.ages, dtype=torch.int64),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
@@ -89,3 +118,8 @@ class Buffer:
         images = state["storage"]["images"]
         if len(self.policy) != (0 if images is None else len(images)):
             raise ValueError("the state's buffer does not hold as many images as labels")
+        if len(state["ages"]) != len(self.policy) or (state["ages"] < 0).any():
+            raise ValueError("the state's buffer does not hold an age for each image")
+        # Only the differences matter, and that the next one is the newest.
+        self._order[: len(self)] = -1 - state["ages"].numpy()
+        self._insertions = 0
