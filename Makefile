@@ -9,6 +9,7 @@ test: export OMP_NUM_THREADS := 1
 
 demo: .venv/installed
 	$(BIN)/dab bench --suite demo --out results/demo --cache results/cache
+	$(BIN)/dab report results/demo
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import dab
-from dab.cli import bench, data, methods, run
+from dab.cli import bench, data, methods, report, run
 
 __all__ = ["main", "parser"]
 
@@ -15,6 +15,7 @@ EXAMPLES = """examples:
   dab methods                                     every method with its paper and options
   dab run dab capacity=256 --setting correlated   one method over one stream of glyphs
   dab bench --suite demo                          a table of methods
+  dab report results                              a page of all runs in a folder
   dab data cifar10                                fetch CIFAR-10
 
 `dab COMMAND --help` has the options of a command, and more examples.
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dab {dab.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in (methods, run, bench, data):
+    for command in (methods, run, bench, report, data):
         command.add(commands)
     return parser
 

@@ -141,5 +141,5 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     if rows:
         console.print(tables.legend(rows), soft_wrap=True)
         written = tables.write(rows, chosen.out)
-        console.print(f"The report lies in {', '.join(map(str, written))}.", soft_wrap=True)
+        console.print(f"The tables lie in {', '.join(map(str, written))}.", soft_wrap=True)
     return 0 if len(results) == len(grid) else 1
