@@ -64,7 +64,7 @@ def test_the_names_are_those_of_the_tables():
 
 # Help
 
-COMMANDS = ["methods", "run", "bench", "report", "data"]
+COMMANDS = ["methods", "run", "bench", "report", "watch", "data"]
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:

@@ -174,7 +174,7 @@ def test_runs_under_way_are_shown_as_far_as_they_are(runs, tmp_path):
     out = tmp_path / "half"
     shutil.copytree(runs, out)
     finished = by_hand(runs, "correlated")
-    for method, seed in ((("note", 16), 0), (("note", 16), 1), (("rotta", 16), 1)):
+    for method, seed in ((("note", 16), 0), (("note", 16), 1), (("rotta", 16), 0)):
         folder = out / finished[method][seed]["folder"]
         result = json.loads((folder / "result.json").read_text())
         progress = {"card": result["card"], "seen": 96, "samples": 210, "window": 16, "time": 5.0}
@@ -185,9 +185,10 @@ def test_runs_under_way_are_shown_as_far_as_they_are(runs, tmp_path):
     assert "error" not in found["note", 16]
     assert found["note", 16]["underway"] == 2
     assert len(found["note", 16]["windows"]) == 6
-    assert found["rotta", 16]["seeds"] == [0]
+    assert found["rotta", 16]["seeds"] == [1]
     assert found["rotta", 16]["underway"] == 1
     assert len(found["rotta", 16]["windows"]) == 14
+    assert finished["rotta", 16][1]["folder"] in gather(out)["insides"]
     run = gather(out)["runs"][finished["note", 16][0]["folder"]]
     assert (run["seen"], run["samples"], run["time"]) == (96, 210, 5.0)
     assert "error" not in run

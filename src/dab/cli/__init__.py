@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import dab
-from dab.cli import bench, data, methods, report, run
+from dab.cli import bench, data, methods, report, run, watch
 
 __all__ = ["main", "parser"]
 
@@ -21,6 +21,9 @@ EXAMPLES = """examples:
 `dab COMMAND --help` has the options of a command, and more examples.
 """
 
+# What brings a module that may be missing, if not the extra "benchmark".
+EXTRAS = {"starlette": "watch", "uvicorn": "watch"}
+
 
 def parser() -> argparse.ArgumentParser:
     """The options of all commands."""
@@ -32,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dab {dab.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in (methods, run, bench, report, data):
+    for command in (methods, run, bench, report, watch, data):
         command.add(commands)
     return parser
 
@@ -46,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dab: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        print(f"dab: {error}: pip install 'dab-tta[benchmark]'", file=sys.stderr)
+        extra = EXTRAS.get(error.name or "", "benchmark")
+        print(f"dab: {error}: pip install 'dab-tta[{extra}]'", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         reason = f"{error}; " if str(error) else ""

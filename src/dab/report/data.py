@@ -18,10 +18,14 @@ from dab.report.command import repeat
 from dab.report.inside import inside, read_trace
 from dab.report.palette import colours, rank
 
-__all__ = ["gather"]
+__all__ = ["NoRunsError", "gather"]
 
 # Of the insides of buffers, in characters: a page of any number of runs stays below 5 MB.
 INSIDES = 2_800_000
+
+
+class NoRunsError(ValueError):
+    """There is nothing to show."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,12 @@ class Run:
 
 
 def gather(out: Path) -> dict[str, Any]:
-    """What there is to show of the runs in a folder; a ValueError if there are none."""
+    """What there is to show of the runs in a folder; a `NoRunsError` if there are none."""
     if not out.is_dir():
-        raise ValueError(f"there is no folder {out}")
+        raise NoRunsError(f"there is no folder {out}")
     runs = sorted(_runs(out), key=_place)
     if not runs:
-        raise ValueError(f"{out} has no runs: `dab bench --out {out}` makes some")
+        raise NoRunsError(f"{out} has no runs: `dab bench --out {out}` makes some")
     streams: dict[str, list[Run]] = {}
     for run in runs:
         streams.setdefault(_stream_key(run.card), []).append(run)
@@ -102,7 +106,9 @@ def _stream(number: int, runs: Sequence[Run], out: Path) -> dict[str, Any]:
     data = card["data"]
     domains = data["domains"]
     mixed = str(card["setting"]).startswith("mixed")
-    sizes = None if mixed else _domain_sizes(out / runs[0].name, data)
+    finished = next((run for run in runs if run.result is not None), None)
+    folder = None if finished is None else out / finished.name
+    sizes = None if mixed else _domain_sizes(folder, data)
     each = set(sizes or [])
     images = f"{each.pop():,} images each" if len(each) == 1 else f"{data['samples']:,} images"
     return {
@@ -121,14 +127,17 @@ def _stream(number: int, runs: Sequence[Run], out: Path) -> dict[str, Any]:
     }
 
 
-def _domain_sizes(folder: Path, data: Mapping[str, Any]) -> list[int]:
-    trace = read_trace(folder)
-    if "domain_sizes" in trace:
-        sizes: list[int] = trace["domain_sizes"].tolist()
-        return sizes
+def _domain_sizes(folder: Path | None, data: Mapping[str, Any]) -> list[int]:
+    sizes = None if folder is None else _sizes(folder, (folder / FILE).stat().st_mtime_ns)
     # Corruptions are made of the same images, so every domain has as many.
     domains = len(data["domains"])
-    return [data["samples"] // domains] * domains
+    return sizes or [data["samples"] // domains] * domains
+
+
+@lru_cache(maxsize=512)
+def _sizes(folder: Path, modified: int) -> list[int] | None:
+    trace = read_trace(folder)
+    return trace["domain_sizes"].tolist() if "domain_sizes" in trace else None
 
 
 def _rows(stream: int, runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -163,6 +172,7 @@ def _row(
     """A method with its options, over its seeds; of those under way only if none has ended."""
     done = [run for run in group if run.result is not None]
     shown = done or group
+    underway = [run for run in group if run.result is None]
     card = shown[0].card
     capacity = card["options"].get("capacity")
     found: dict[str, Any] = {
@@ -171,8 +181,8 @@ def _row(
         "is_source": _is_source(card),
         "capacity": capacity,
         "options": _options(card),
-        "runs": [run.name for run in group],
-        "underway": len(group) - len(done),
+        "runs": [run.name for run in [*done, *underway]],
+        "underway": len(underway),
         **_over_time(shown),
     }
     if summary is None:
@@ -287,22 +297,28 @@ def _run(run: Run) -> dict[str, Any]:
 def _insides(streams: Sequence[Mapping[str, Any]], out: Path) -> tuple[dict[str, Any], int]:
     """The buffers of one seed of each row, as many as there is room for; how many there is not."""
     found: dict[str, Any] = {}
-    room, left_out = INSIDES, 0
+    room = INSIDES
+    rows = sorted(_buffered(streams), key=lambda place: place[0])
+    for number, (_, row) in enumerate(rows):
+        folder = out / row["runs"][0]
+        look = _inside(folder, (folder / FILE).stat().st_mtime_ns)
+        if look is None:
+            continue
+        size, content = look
+        room -= size
+        if room < 0:
+            return found, len(rows) - number
+        found[folder.name] = {"row": row["id"], **content}
+    return found, 0
+
+
+def _buffered(streams: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """Finished rows with a buffer, each with its place among those of its method by error."""
     for stream in streams:
-        for row in stream["rows"]:
-            if row["capacity"] is None or "error" not in row:
-                continue
-            folder = out / row["runs"][0]
-            look = _inside(folder, (folder / FILE).stat().st_mtime_ns)
-            if look is None:
-                continue
-            size, content = look
-            if size > room:
-                left_out += 1
-                continue
-            room -= size
-            found[row["runs"][0]] = {"row": row["id"], **content}
-    return found, left_out
+        rows = [row for row in stream["rows"] if row["capacity"] is not None and "error" in row]
+        for row in rows:
+            same = [other["error"] for other in rows if other["method"] == row["method"]]
+            yield sorted(same).index(row["error"]), row
 
 
 @lru_cache(maxsize=512)

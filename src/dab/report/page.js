@@ -567,8 +567,8 @@ if (every) {
       const answer = await fetch("data.json", { cache: "no-cache" });
       const text = await answer.text();
       if (answer.ok && text !== last) { last = text; data = JSON.parse(text); const y = scrollY; drawAll(); scrollTo(0, y); }
-      document.documentElement.dataset.live = answer.ok ? "yes" : "no";
-    } catch { document.documentElement.dataset.live = "no"; }
+      at("live").textContent = answer.ok ? "· live" : `· ${JSON.parse(text).error}`;
+    } catch { at("live").textContent = "· the server does not answer"; }
     setTimeout(ask, every * 1000);
   };
   setTimeout(ask, every * 1000);
