@@ -359,6 +359,7 @@ def test_data_sets_are_as_large_as_the_command_believes():
     [
         ({"options": {"lr": 0.1, "output": "7"}}, "option output was '7', which cannot be written"),
         ({"model": {"name": "timm/vit"}}, "the model was timm/vit"),
+        ({"device": "tpu"}, "device was 'tpu'"),
     ],
 )
 def test_what_a_card_does_not_say_is_said(change, note, data):

@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from dab.adapter import Adapter
 from dab.benchmark import memory
 from dab.benchmark.cell import Cell
 from dab.benchmark.interrupts import Interrupts
+from dab.benchmark.loggers import Journal, Logger
 from dab.benchmark.record import Recorder
 from dab.benchmark.result import Result, errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.task import Task
@@ -53,6 +54,7 @@ def run(
     workers: int | None = None,
     checkpoint_every: int = 200,
     watch: Watch = lambda cell, seen, samples: None,
+    loggers: Sequence[Logger] = (),
 ) -> Result:
     """The result of a cell: read if it is there, continued if it was begun, else run.
 
@@ -67,6 +69,7 @@ def run(
         workers: processes that make images ahead; None for one if any are still to be made.
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
+        loggers: are told what each window was like; see `dab.benchmark.loggers`.
     """
     if cell.data != task.name:
         raise ValueError(f"the cell is for {cell.data!r}, the task is {task.name!r}")
@@ -83,6 +86,7 @@ def run(
             workers=workers,
             checkpoint_every=checkpoint_every,
             watch=watch,
+            loggers=loggers,
         ).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / key(card)
@@ -95,11 +99,13 @@ def run(
     evaluation.resume(folder / CHECKPOINT)
     underway = Underway(folder, card, stream)
     memory.restart_peak()
-    with Interrupts() as interrupts:
+    journal = Journal(loggers, card, stream, evaluation.done)
+    with Interrupts() as interrupts, journal:
         try:
             for batch in stream.batches(evaluation.done, workers):
                 evaluation.step(batch)
                 underway.tell(evaluation.done, evaluation.predictions)
+                journal.note(evaluation)
                 watch(cell, stream.position(evaluation.done), stream.samples)
                 if interrupts.requested and evaluation.done < len(stream):
                     evaluation.save(folder / CHECKPOINT)
@@ -116,6 +122,7 @@ def run(
     evaluation.write_trace(folder)
     result = evaluation.result(card)
     result.write(folder)
+    journal.finish(result)
     underway.end()
     (folder / CHECKPOINT).unlink(missing_ok=True)
     if interrupts.requested:  # in the last batch; there may be other runs to come
@@ -211,6 +218,10 @@ class Evaluation:
         admitted = self.steps[: self.done + 1, STEP_FIELDS.index("admitted")]
         self.recorder.note(self.done, batch, self.adapter, admitted)
         self.done += 1
+
+    def record(self, start: int, end: int) -> dict[str, torch.Tensor]:
+        """What each call from one number to another did, by name."""
+        return dict(zip(STEP_FIELDS, self.steps[start:end].T, strict=True))
 
     def save(self, file: Path) -> None:
         """Leave everything behind that is needed to go on after the last batch."""

@@ -22,7 +22,13 @@ EXAMPLES = """examples:
 """
 
 # What brings a module that may be missing, if not the extra "benchmark".
-EXTRAS = {"starlette": "watch", "uvicorn": "watch"}
+EXTRAS = {
+    "starlette": "watch",
+    "uvicorn": "watch",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -99,6 +99,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     from rich.console import Console
 
     from dab.benchmark import create_task, run, tables
+    from dab.benchmark.loggers import create_logger
     from dab.benchmark.progress import Bars
     from dab.benchmark.run import stream_of
     from dab.benchmark.summary import summarise
@@ -106,6 +107,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     import_methods(chosen.imports)
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
+    loggers = [create_logger(name, chosen.out) for name in chosen.log]
     grid = cells(chosen)
     tasks = {
         name: create_task(name, samples=chosen.samples, root=chosen.root) for name in chosen.data
@@ -125,6 +127,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
                     workers=chosen.workers,
                     checkpoint_every=chosen.checkpoint_every,
                     watch=bars.watch,
+                    loggers=loggers,
                 )
             except Exception as error:  # the other cells are none the worse for it
                 bars.failed(cell, error)

@@ -86,6 +86,15 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         help="(default: 200)",
     )
     parser.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        choices=["tensorboard", "wandb", "mlflow"],
+        help="also write for tensorboard, wandb or mlflow, into a folder of that name beside the "
+        "results; may be repeated",
+    )
+    parser.add_argument(
         "--import",
         dest="imports",
         action="append",

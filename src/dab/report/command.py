@@ -18,6 +18,11 @@ __all__ = ["Command", "repeat"]
 ALL = {"glyphs": 10_000, "cifar10": 10_000}
 
 
+# What a card has that the command takes from it, or that follows from the rest.
+KNOWN = {"method", "options", "data", "model", "setting", "seed", "batch_size"}
+KNOWN |= {"code", "source_images", "versions", "source_error"}
+
+
 class Command(NamedTuple):
     """A command, and what the card does not say that is needed besides."""
 
@@ -45,6 +50,7 @@ def repeat(card: Mapping[str, Any]) -> Command:
     words += _stream(card, notes)
     if card["model"]["name"] != f"dab/{options['data']}":
         notes.append(f"the model was {card['model']['name']}")
+    notes += [f"{name} was {value!r}" for name, value in card.items() if name not in KNOWN]
     return Command(shlex.join(words), notes)
 
 
