@@ -122,9 +122,9 @@ def run(
     evaluation.write_trace(folder)
     result = evaluation.result(card)
     result.write(folder)
-    journal.finish(result)
-    underway.end()
     (folder / CHECKPOINT).unlink(missing_ok=True)
+    underway.end()
+    journal.finish(result)
     if interrupts.requested:  # in the last batch; there may be other runs to come
         raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
     return result
