@@ -5,18 +5,23 @@ BIN := .venv/bin
 # One thread a process: the tests run in parallel, and spinning threads would only wait for others.
 test: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint format benchmarks clean
+.PHONY: demo test lint docs format benchmarks clean
 
 demo: .venv/installed
 	$(BIN)/dab bench --suite demo --out results/demo --cache results/cache
+	$(BIN)/dab report results/demo
 
-test: lint
+test: lint docs
 	$(BIN)/python -m pytest -q -n 2
 
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation, into site/; a link that leads nowhere fails.
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: .venv/installed
 	$(BIN)/ruff check --fix .
@@ -40,4 +45,4 @@ benchmarks: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results/demo results/cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis site results/demo results/cache

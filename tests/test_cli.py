@@ -64,7 +64,7 @@ def test_the_names_are_those_of_the_tables():
 
 # Help
 
-COMMANDS = ["methods", "run", "bench", "data"]
+COMMANDS = ["methods", "run", "bench", "report", "watch", "data"]
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -291,7 +291,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
             assert f" {error:.1f} " in captured.out
     assert "contr" in captured.out  # errors by domain
     assert "Error in %, mean ± standard deviation over the seeds. ↑: worse" in captured.out
-    assert "The report lies in results/table.md, " in captured.out
+    assert "The tables lie in results/table.md, " in captured.out
     assert numbers(Path("results")) == {name: r["error"] for name, r in results.items()}
     assert len(json.loads(Path("results/table.json").read_text())) == 2
     # Once more, it is all there.

@@ -11,6 +11,7 @@ import torch
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.failure import Failure
+from dab.benchmark.loggers import create_logger
 from dab.benchmark.result import Result, key
 from dab.benchmark.run import Watch, identity_card, run, stream_of
 from dab.benchmark.task import TaskRecipe
@@ -33,6 +34,7 @@ class Job:
         out, cache, workers, checkpoint_every: see `run`.
         threads: of torch, on which the last bits of figures depend.
         imports: modules and files with methods of users' own.
+        log: names of loggers; see `dab.benchmark.loggers`.
     """
 
     cell: Cell
@@ -43,6 +45,7 @@ class Job:
     checkpoint_every: int = 200
     threads: int = 1
     imports: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
     def run(self, watch: Watch = lambda cell, seen, samples: None) -> Result:
         """The result: read if it is there, continued if the run was begun, else run."""
@@ -54,6 +57,7 @@ class Job:
             workers=self.workers,
             checkpoint_every=self.checkpoint_every,
             watch=watch,
+            loggers=[create_logger(name, self.out) for name in self.log],
         )
 
     def stream(self) -> Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from dab.benchmark.result import Result, key, window_size
+from dab.files import Location
 from dab.streams import Stream
 
 if TYPE_CHECKING:
@@ -106,19 +108,19 @@ class TensorBoard:
 
     def start(self, card: Mapping[str, Any], seen: int) -> None:
         # What was written after the checkpoint that the run goes on from is hidden.
-        folder = str(self.folder / key(card))
-        self._writer = self._make(folder, purge_step=seen or None)  # type: ignore[no-untyped-call]
-        self._writer.add_text("card", f"```\n{json.dumps(card, indent=1)}\n```", seen)  # type: ignore[no-untyped-call]
+        purge = seen + 1 if seen else None
+        self._writer = self._make(str(self.folder / key(card)), purge_step=purge)
+        self._writer.add_text("card", f"```\n{json.dumps(card, indent=1)}\n```", seen)
         self._samples = card["data"]["samples"]
 
     def log(self, seen: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, seen)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, seen)
 
     def finish(self, result: Result | None) -> None:
         if result is not None:
             self.log(self._samples, final(result))
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class WandB:
@@ -154,8 +156,9 @@ class MLflow:
     """MLflow; to `MLFLOW_TRACKING_URI`, or else into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        import os
-
+        # Newer versions want a database unless told that plain files are meant; a database would
+        # take the whole of mlflow, and its server reads both.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow.tracking import MlflowClient
 
         uri = os.environ.get("MLFLOW_TRACKING_URI") or folder.resolve().as_uri()
@@ -192,8 +195,10 @@ LOGGERS: Mapping[str, Callable[[Path], Logger]] = {
 }
 
 
-def create_logger(name: str, out: Path) -> Logger:
+def create_logger(name: str, out: Location) -> Logger:
     """A logger by name, which writes beside the runs of a folder of results."""
     if name not in LOGGERS:
         raise ValueError(f"unknown logger {name!r}; there are: {', '.join(LOGGERS)}")
+    if not isinstance(out, Path):
+        raise ValueError(f"{name} writes to folders, not to {out}")
     return LOGGERS[name](out / name)

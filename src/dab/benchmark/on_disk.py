@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dab.benchmark.cell import Cell
-from dab.benchmark.task import SOURCE_IMAGES, Task, TaskRecipe
+from dab.benchmark.task import PAPER_MODEL, PAPER_SHA256, PAPER_TAG, SOURCE_IMAGES, Task, TaskRecipe
 from dab.corruptions import CORRUPTIONS
 from dab.datasets import imagenet
 from dab.datasets.folder import FolderImages
@@ -22,9 +22,6 @@ from dab.models.transform import Transform
 from dab.streams import Domain, Setting
 
 __all__ = ["OnDisk", "create", "published_images", "timing_model"]
-
-PAPER_MODEL = "torchvision/vit_b_16"
-PAPER_TAG, PAPER_SHA256 = "IMAGENET1K_V1", "c867db91"  # its file is vit_b_16-c867db91.pth
 
 
 @dataclass(frozen=True)

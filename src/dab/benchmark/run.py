@@ -109,6 +109,7 @@ def run(
             for batch in stream.batches(evaluation.done, workers, cell.compute.device):
                 evaluation.step(batch)
                 underway.tell(evaluation.done, evaluation.predictions)
+                journal.note(evaluation)
                 watch(cell, stream.position(evaluation.done), stream.samples)
                 if interrupts.requested and evaluation.done < len(stream):
                     evaluation.save(folder / CHECKPOINT)
@@ -125,8 +126,9 @@ def run(
         evaluation.write_trace(folder)
         result = evaluation.result(card)
         result.write(folder)
-        underway.end()
         (folder / CHECKPOINT).unlink(missing_ok=True)
+        underway.end()
+        journal.finish(result)
     if interrupts.requested:  # in the last batch; there may be other runs to come
         raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
     return result

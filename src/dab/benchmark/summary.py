@@ -14,7 +14,7 @@ from dab.benchmark.pooling import pooled
 from dab.benchmark.published import Figure, published
 from dab.benchmark.result import Result, key
 
-__all__ = ["Row", "summarise"]
+__all__ = ["Row", "changed", "kind", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,38 @@ def summarise(results: Iterable[Result]) -> list[Row]:
     """A row for each method and stream, in the order in which they first come."""
     groups: dict[str, dict[int, Result]] = defaultdict(dict)  # each with its seeds
     for result in pooled(results):
-        card = {k: v for k, v in result.card.items() if k not in ("seed", "source_error")}
-        groups[key(card)][result.card["seed"]] = result
+        groups[kind(result.card)][result.card["seed"]] = result
     return [_row([group[seed] for seed in sorted(group)]) for group in groups.values()]
+
+
+def kind(card: Mapping[str, Any]) -> str:
+    """The same for all runs that differ in their seeds alone."""
+    return key({k: v for k, v in card.items() if k not in ("seed", "source_error")})
+
+
+def changed(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run that are not the defaults; all of them, of a method not known here."""
+    options = dict(card["options"])
+    if card["method"] not in dab.methods():
+        return options
+    defaults = inspect.signature(dab.method(card["method"])).parameters
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in defaults or value != defaults[name].default
+    }
 
 
 def _row(group: list[Result]) -> Row:
     card = group[0].card
     errors = [result.error for result in group]
-    options = dict(card["options"])
-    capacity = options.pop("capacity", None)
-    defaults = inspect.signature(dab.method(card["method"])).parameters
+    capacity = card["options"].get("capacity")
     return Row(
         data=card["data"]["name"],
         setting=card["setting"],
         method=card["method"],
         capacity=capacity,
-        options={name: v for name, v in options.items() if v != defaults[name].default},
+        options={name: v for name, v in changed(card).items() if name != "capacity"},
         seeds=tuple(result.card["seed"] for result in group),
         error=fmean(errors),
         deviation=stdev(errors) if len(errors) > 1 else None,

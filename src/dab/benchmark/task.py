@@ -18,9 +18,22 @@ from dab.datasets.images import Images, Subset, fingerprint, to_tensor
 from dab.models import zoo
 from dab.streams import Domain, Setting
 
-__all__ = ["ON_DISK", "TASKS", "Clean", "Shifts", "Task", "TaskRecipe"]
+__all__ = [
+    "ON_DISK",
+    "PAPER_MODEL",
+    "PAPER_SHA256",
+    "PAPER_TAG",
+    "TASKS",
+    "Clean",
+    "Shifts",
+    "Task",
+    "TaskRecipe",
+]
 
 ON_DISK = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109", "folder")
+
+PAPER_MODEL = "torchvision/vit_b_16"
+PAPER_TAG, PAPER_SHA256 = "IMAGENET1K_V1", "c867db91"  # its file is vit_b_16-c867db91.pth
 
 SOURCE_IMAGES = 2000  # that a method is given: what EATA estimates its Fisher information from
 

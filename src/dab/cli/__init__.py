@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import dab
-from dab.cli import bench, data, methods, run
+from dab.cli import bench, data, methods, report, run, watch
 
 __all__ = ["main", "parser"]
 
@@ -15,10 +15,20 @@ EXAMPLES = """examples:
   dab methods                                     every method with its paper and options
   dab run dab capacity=256 --setting correlated   one method over one stream of glyphs
   dab bench --suite demo                          a table of methods
+  dab report results                              a page of all runs in a folder
   dab data cifar10                                fetch CIFAR-10
 
 `dab COMMAND --help` has the options of a command, and more examples.
 """
+
+# What brings a module that may be missing, if not the extra "benchmark".
+EXTRAS = {
+    "starlette": "watch",
+    "uvicorn": "watch",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dab {dab.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in (methods, run, bench, data):
+    for command in (methods, run, bench, report, watch, data):
         command.add(commands)
     return parser
 
@@ -45,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dab: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        hint = "" if "pip install" in str(error) else ": pip install 'dab-tta[benchmark]'"
+        extra = EXTRAS.get(error.name or "", "benchmark")
+        hint = "" if "pip install" in str(error) else f": pip install 'dab-tta[{extra}]'"
         print(f"dab: {error}{hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:

@@ -220,6 +220,7 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
                 str(Path(name).absolute()) if name.endswith(".py") else name
                 for name in chosen.imports
             ),
+            log=tuple(chosen.log),
         )
         for cell in cells(chosen)
     ]
@@ -280,11 +281,14 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     from rich.console import Console
 
     from dab.benchmark import tables
+    from dab.benchmark.loggers import create_logger
     from dab.benchmark.progress import Bars
     from dab.benchmark.summary import summarise
 
     torch.set_num_threads(chosen.threads)
     grid = jobs(chosen)
+    for name in chosen.log:
+        create_logger(name, chosen.out)  # one that is not installed fails here
     images: dict[str, int] = {}
     for job in grid:
         if job.cell.is_source:  # what is wrong with a stream fails here, not in every cell
@@ -299,5 +303,5 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     if rows:
         console.print(tables.legend(rows), soft_wrap=True)
         written = tables.write(rows, chosen.out)
-        console.print(f"The report lies in {', '.join(map(str, written))}.", soft_wrap=True)
+        console.print(f"The tables lie in {', '.join(map(str, written))}.", soft_wrap=True)
     return 0 if len(results) == len(grid) else 1

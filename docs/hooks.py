@@ -1,0 +1,36 @@
+"""What the site does besides: equations without a script, and pages from outside of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def _equation(source: str, *_: Any, **__: Any) -> str:
+    """A ```math block as MathML, which browsers draw by themselves."""
+    return convert(source.strip(), display="block")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    fences = config.mdx_configs.setdefault("pymdownx.superfences", {})
+    fences["custom_fences"] = [{"name": "math", "class": "math", "format": _equation}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    root = Path(config.config_file_path).parent
+    for name in OUTSIDE:
+        files.append(File.generated(config, name, content=(root / name).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    for name in OUTSIDE:
+        markdown = markdown.replace(f"](../{name})", f"]({name})")
+    return markdown

@@ -1,0 +1,49 @@
+"""`dab report`: a page, figures and tables of what was run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dab.cli.options import Commands, command
+
+__all__ = ["add", "main"]
+
+EXAMPLES = """examples:
+  dab report results                      results/report.html, which opens anywhere
+  dab report results --out runs.html      the same page elsewhere
+  dab report results --figures figures    the same as SVG and PDF, for a paper
+  dab report results --latex tables.tex   the tables in the layout of the paper
+
+The page is one file: it needs no network and no other file. Runs under way are in it as far as they
+are; `dab watch` keeps such a page up to date.
+"""
+
+
+def add(commands: Commands) -> None:
+    parser = command(commands, "report", "show what was run, on one page", EXAMPLES, main)
+    parser.add_argument("results", type=Path, help="folder of the results")
+    parser.add_argument("--out", type=Path, help="the page (default: report.html in that folder)")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="for SVG and PDF files")
+    parser.add_argument("--latex", type=Path, metavar="FILE", help="for tables in LaTeX")
+
+
+def main(chosen: argparse.Namespace) -> int:
+    from dab import files
+    from dab.report import gather, render
+
+    data = gather(chosen.results)
+    page = chosen.out or chosen.results / "report.html"
+    files.write(page, render(data))
+    print(f"The report is {page}: open it in a browser.")
+    if chosen.figures is not None:
+        from dab.report.figures import draw
+
+        written = draw(data, chosen.figures)
+        print(f"{len(written)} figures are in {chosen.figures}.")
+    if chosen.latex is not None:
+        from dab.report.latex import tables
+
+        files.write(chosen.latex, tables(data))
+        print(f"The tables are in {chosen.latex}.")
+    return 0

@@ -1,0 +1,40 @@
+"""`dab watch`: the page of a report while runs are under way."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from pathlib import Path
+
+from dab.cli.options import Commands, at_least, command
+
+__all__ = ["add", "main"]
+
+EXAMPLES = """examples:
+  dab watch results                a page that keeps itself up to date
+  dab watch results --port 8001    where another one is already open
+
+The page is that of `dab report`, with the runs under way. It is served to this machine alone; from
+another one: ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
+"""
+
+
+def add(commands: Commands) -> None:
+    parser = command(commands, "watch", "watch runs under way in a browser", EXAMPLES, main)
+    parser.add_argument("results", type=Path, help="folder of the results; it may be empty as yet")
+    parser.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=at_least(0), default=8000, help="0: any (default: 8000)")
+    parser.add_argument(
+        "--every", type=at_least(1), default=3, metavar="SECONDS", help="(default: 3)"
+    )
+
+
+def main(chosen: argparse.Namespace) -> int:
+    from dab.report.watch import listen, serve
+
+    with listen(chosen.host, chosen.port) as listening:
+        host, port = listening.getsockname()[:2]
+        print(f"Watching {chosen.results} on http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+        with suppress(KeyboardInterrupt):
+            serve(chosen.results, listening, every=chosen.every)
+    return 0

@@ -1,0 +1,331 @@
+"""All that a report shows of a folder of runs, as one plain dictionary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from dab.benchmark.result import FILE, Result, key
+from dab.benchmark.summary import Row, changed, kind, summarise
+from dab.benchmark.tables import SHORT
+from dab.benchmark.underway import Progress, progresses
+from dab.report.command import repeat
+from dab.report.inside import inside, read_trace
+from dab.report.palette import colours, rank
+
+__all__ = ["NoRunsError", "gather"]
+
+# Of the insides of buffers, in characters: a page of any number of runs stays below 5 MB.
+INSIDES = 2_800_000
+
+
+class NoRunsError(ValueError):
+    """There is nothing to show."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended or is under way."""
+
+    name: str  # of its folder
+    card: Mapping[str, Any]
+    window: int
+    windows: list[float]
+    result: Result | None
+    progress: Progress | None
+
+
+def gather(out: Path) -> dict[str, Any]:
+    """What there is to show of the runs in a folder; a `NoRunsError` if there are none."""
+    if not out.is_dir():
+        raise NoRunsError(f"there is no folder {out}")
+    runs = sorted(_runs(out), key=_place)
+    if not runs:
+        raise NoRunsError(f"{out} has no runs: `dab bench --out {out}` makes some")
+    streams: dict[str, list[Run]] = {}
+    for run in runs:
+        streams.setdefault(_stream_key(run.card), []).append(run)
+    described = [_stream(number, members, out) for number, members in enumerate(streams.values())]
+    palette = colours(run.card["method"] for run in runs)
+    insides, left_out = _insides(described, out)
+    return {
+        "title": out.resolve().name,
+        "palette": {
+            name: {**colour._asdict(), "shape": rank(name)[0]} for name, colour in palette.items()
+        },
+        "streams": described,
+        "tables": _tables(described),
+        "runs": {run.name: _run(run) for run in runs},
+        "insides": insides,
+        "insides_left_out": left_out,
+    }
+
+
+def _place(run: Run) -> tuple[Any, ...]:
+    """Where a run stands among others."""
+    card = run.card
+    options = json.dumps(card["options"], sort_keys=True)
+    stream = card["data"]["name"], card["setting"], _stream_key(card)
+    return (
+        *stream,
+        rank(card["method"]),
+        card["options"].get("capacity") or 0,
+        options,
+        card["seed"],
+    )
+
+
+def _runs(out: Path) -> Iterable[Run]:
+    for file in sorted(out.glob(f"*/{FILE}")):
+        result = _result(file, file.stat().st_mtime_ns)
+        yield Run(file.parent.name, result.card, result.window, result.windows, result, None)
+    for name, progress in progresses(out):
+        yield Run(name, progress.card, progress.window, progress.windows, None, progress)
+
+
+@lru_cache(maxsize=4096)
+def _result(file: Path, modified: int) -> Result:
+    """A result, read once for all times that a folder is looked at."""
+    result = Result.read(file.parent)
+    assert result is not None
+    return result
+
+
+def _stream_key(card: Mapping[str, Any]) -> str:
+    """The same for runs that can be compared: they were shown the same but for the seed."""
+    return key({name: card[name] for name in ("data", "model", "setting", "batch_size")})
+
+
+def _stream(number: int, runs: Sequence[Run], out: Path) -> dict[str, Any]:
+    card = runs[0].card
+    data = card["data"]
+    domains = data["domains"]
+    mixed = str(card["setting"]).startswith("mixed")
+    finished = next((run for run in runs if run.result is not None), None)
+    folder = None if finished is None else out / finished.name
+    sizes = None if mixed else _domain_sizes(folder, data)
+    each = set(sizes or [])
+    images = f"{each.pop():,} images each" if len(each) == 1 else f"{data['samples']:,} images"
+    return {
+        "id": number,
+        "data": data["name"],
+        "setting": card["setting"],
+        "title": f"{data['name']}, {card['setting']}",
+        "detail": f"{len(domains)} domains, {images}, severity {data['severity']}, "
+        f"batches of {card['batch_size']}, model {card['model']['name']}",
+        "samples": data["samples"],
+        "window": runs[0].window,
+        "domains": domains,
+        "short": [SHORT.get(domain, domain.split("_")[0]) for domain in domains],
+        "ends": None if sizes is None else [sum(sizes[: n + 1]) for n in range(len(sizes))],
+        "rows": _rows(number, runs),
+    }
+
+
+def _domain_sizes(folder: Path | None, data: Mapping[str, Any]) -> list[int]:
+    sizes = None if folder is None else _sizes(folder, (folder / FILE).stat().st_mtime_ns)
+    # Corruptions are made of the same images, so every domain has as many.
+    domains = len(data["domains"])
+    return sizes or [data["samples"] // domains] * domains
+
+
+@lru_cache(maxsize=512)
+def _sizes(folder: Path, modified: int) -> list[int] | None:
+    trace = read_trace(folder)
+    return trace["domain_sizes"].tolist() if "domain_sizes" in trace else None
+
+
+def _rows(stream: int, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(kind(run.card), []).append(run)
+    finished = [run.result for run in runs if run.result is not None]
+    summaries = dict(
+        zip(_distinct(kind(r.card) for r in finished), summarise(finished), strict=True)
+    )
+    errors = [row.error for row in summaries.values()]
+    unit = min((r.seconds for r in finished if _is_source(r.card)), default=None)
+    rows = [
+        _row(f"{stream}.{number}", group, summaries.get(name), unit, min(errors, default=None))
+        for number, (name, group) in enumerate(groups.items())
+    ]
+    _label(rows)
+    return rows
+
+
+def _is_source(card: Mapping[str, Any]) -> bool:
+    return card["source_error"] is None
+
+
+def _row(
+    name: str,
+    group: Sequence[Run],
+    summary: Row | None,
+    unit: float | None,
+    best: float | None,
+) -> dict[str, Any]:
+    """A method with its options, over its seeds; of those under way only if none has ended."""
+    done = [run for run in group if run.result is not None]
+    shown = done or group
+    underway = [run for run in group if run.result is None]
+    card = shown[0].card
+    capacity = card["options"].get("capacity")
+    found: dict[str, Any] = {
+        "id": name,
+        "method": card["method"],
+        "is_source": _is_source(card),
+        "capacity": capacity,
+        "options": _options(card),
+        "runs": [run.name for run in [*done, *underway]],
+        "underway": len(underway),
+        **_over_time(shown),
+    }
+    if summary is None:
+        return found
+    seconds = min(run.result.seconds for run in done if run.result)
+    return found | {
+        "seeds": list(summary.seeds),
+        "error": summary.error,
+        "deviation": summary.deviation,
+        "errors": summary.errors,
+        "source_error": summary.source_error,
+        "worse": summary.worse_than_source,
+        "best": summary.error == best,
+        "published": summary.published and list(summary.published),
+        "update_rate": summary.update_rate,
+        "memory": summary.peak_memory_mib,
+        "cost": None if unit is None else round(seconds / unit, 3),
+    }
+
+
+def _options(card: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changed(card).items() if name != "capacity"}
+
+
+def _over_time(runs: Sequence[Run]) -> dict[str, Any]:
+    """Mean and deviation of each window over the seeds, as far as all of them have come."""
+    columns = list(zip(*(run.windows for run in runs), strict=False))
+    return {
+        "windows": [round(fmean(column), 2) for column in columns],
+        "deviations": [round(stdev(column), 2) for column in columns] if len(runs) > 1 else None,
+    }
+
+
+def _label(rows: Sequence[dict[str, Any]]) -> None:
+    """Name rows by what tells them apart within their method, and number its variants."""
+    for row in rows:
+        siblings = [other for other in rows if other["method"] == row["method"]]
+        telling = [
+            name
+            for name in _distinct(name for other in siblings for name in other["options"])
+            if len({other["options"].get(name, "default") for other in siblings}) > 1
+        ]
+        words = [row["method"]]
+        if row["capacity"] is not None:
+            words.append(f"M={row['capacity']}")
+        words += [f"{name}={row['options'][name]}" for name in telling if name in row["options"]]
+        row["label"] = " ".join(words)
+        row["variant"] = siblings.index(row)
+        row["name"] = " ".join(
+            [row["method"], *(f"{name}={value}" for name, value in row["options"].items())]
+        )
+
+
+def _tables(streams: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each setting, a line for each method and buffer size, a column for each stream."""
+    tables = []
+    for setting in _distinct(stream["setting"] for stream in streams):
+        columns = [stream for stream in streams if stream["setting"] == setting]
+        names = [stream["data"] for stream in columns]
+        lines: dict[tuple[str, Any], dict[str, Any]] = {}
+        for stream in columns:
+            for row in stream["rows"]:
+                line = lines.setdefault(
+                    (row["name"], row["capacity"]),
+                    {
+                        **{name: row[name] for name in ("method", "name", "capacity")},
+                        "rows": {},
+                    },
+                )
+                line["rows"][str(stream["id"])] = row["id"]
+        tables.append(
+            {
+                "setting": setting,
+                "columns": [
+                    {
+                        "stream": stream["id"],
+                        "title": stream["data"],
+                        # Only where two of the same data have to be told apart.
+                        "detail": stream["detail"] if names.count(stream["data"]) > 1 else "",
+                        "published": any(row.get("published") for row in stream["rows"]),
+                    }
+                    for stream in columns
+                ],
+                "lines": sorted(
+                    lines.values(),
+                    key=lambda line: (rank(line["method"]), line["name"], line["capacity"] or 0),
+                ),
+            }
+        )
+    return tables
+
+
+def _run(run: Run) -> dict[str, Any]:
+    command = repeat(run.card)
+    found = {
+        "card": run.card,
+        "command": command.text,
+        "notes": command.notes,
+    }
+    if run.result is not None:
+        names = ("error", "updates", "admitted", "skipped", "seconds", "peak_memory_mib")
+        return found | {name: getattr(run.result, name) for name in names}
+    assert run.progress is not None
+    return found | {
+        "seen": run.progress.seen,
+        "samples": run.progress.samples,
+        "time": run.progress.time,
+        "error_so_far": fmean(run.windows) if run.windows else None,
+    }
+
+
+def _insides(streams: Sequence[Mapping[str, Any]], out: Path) -> tuple[dict[str, Any], int]:
+    """The buffers of one seed of each row, as many as there is room for; how many there is not."""
+    found: dict[str, Any] = {}
+    room = INSIDES
+    rows = sorted(_buffered(streams), key=lambda place: place[0])
+    for number, (_, row) in enumerate(rows):
+        folder = out / row["runs"][0]
+        look = _inside(folder, (folder / FILE).stat().st_mtime_ns)
+        if look is None:
+            continue
+        size, content = look
+        room -= size
+        if room < 0:
+            return found, len(rows) - number
+        found[folder.name] = {"row": row["id"], **content}
+    return found, 0
+
+
+def _buffered(streams: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """Finished rows with a buffer, each with its place among those of its method by error."""
+    for stream in streams:
+        rows = [row for row in stream["rows"] if row["capacity"] is not None and "error" in row]
+        for row in rows:
+            same = [other["error"] for other in rows if other["method"] == row["method"]]
+            yield sorted(same).index(row["error"]), row
+
+
+@lru_cache(maxsize=512)
+def _inside(folder: Path, modified: int) -> tuple[int, dict[str, Any]] | None:
+    content = inside(read_trace(folder))
+    return None if content is None else (len(json.dumps(content)), content)
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
