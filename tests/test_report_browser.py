@@ -60,8 +60,11 @@ def visit(request, browser: Browser, report: Path) -> Iterator[Visit]:
     )
     visit = Visit(context.new_page())
     visit.page.goto(report.as_uri())
-    correlated = visit.page.get_by_role("navigation").get_by_text("tiny, correlated")
-    correlated.click()
+    streams = visit.page.get_by_role("navigation").get_by_role("button")
+    expect(streams.nth(1)).to_have_attribute("aria-pressed", "true")  # that with most rows
+    streams.nth(0).click()
+    expect(visit.page.locator("#time g.line")).to_have_count(2)
+    streams.nth(1).click()
     yield visit
     assert visit.complaints == []
     assert {url.partition(":")[0] for url in visit.requests} <= {"file", "data"}

@@ -13,6 +13,9 @@ import dab
 
 __all__ = ["render"]
 
+# One after the other they are the script of the page; each needs those before it.
+SCRIPTS = ("parts", "table", "stream", "domains", "points", "inside", "runs", "main")
+
 
 def render(data: Mapping[str, Any], *, refresh: float | None = None) -> str:
     """The page of what `gather` found.
@@ -21,10 +24,10 @@ def render(data: Mapping[str, Any], *, refresh: float | None = None) -> str:
         data: what to show.
         refresh: seconds after which the page asks its server for `data.json`; None: never.
     """
-    parts = {name: _read(f"page.{name}") for name in ("css", "js")}
     live = "" if refresh is None else f' data-refresh="{refresh:g}"'
     page = Template(_read("page.html")).substitute(
-        parts,
+        css=_read("page.css"),
+        js="\n".join(_read(f"{script}.js") for script in SCRIPTS),
         title=html.escape(f"dab: {data['title']}"),
         footer=html.escape(f"Made by dab {dab.__version__}."),
         connect="'none'" if refresh is None else "'self'",
@@ -44,4 +47,4 @@ def embedded(data: Mapping[str, Any]) -> str:
 
 
 def _read(name: str) -> str:
-    return (resources.files("dab.report") / name).read_text(encoding="utf-8")
+    return (resources.files("dab.report") / "template" / name).read_text(encoding="utf-8")

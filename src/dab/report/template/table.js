@@ -1,0 +1,172 @@
+// The table
+
+const rowOf = id => data.streams[+id.split(".")[0]].rows.find(row => row.id === id);
+function cellOf(row) {
+  if (!row) return make("td");
+  if (row.error === undefined) return make("td", { class: "muted" }, "under way");
+  const words = [row.error.toFixed(1)];
+  if (row.deviation !== null)
+    words.push(make("span", { class: "pm" }, ` ± ${row.deviation.toFixed(1)}`));
+  if (row.worse) words.push(" ↑");
+  return make(
+    "td",
+    {
+      class: [row.best && "best", row.worse && "worse"].filter(Boolean).join(" ") || null,
+      title: `seed${row.seeds.length > 1 ? "s" : ""} ${row.seeds.join(", ")}; source ${row.source_error.toFixed(1)}`,
+    },
+    ...words,
+  );
+}
+function columnsOf(table) {
+  const rowsOf = line =>
+    table.columns
+      .map(column => line.rows[column.stream])
+      .filter(Boolean)
+      .map(rowOf);
+  const joined = (line, text) => rowsOf(line).map(text).filter(Boolean).join(" / ");
+  const columns = [
+    {
+      title: "method",
+      value: line => line.name,
+      cell: line => {
+        const row = rowsOf(line)[0];
+        const [first, ...options] = line.name.split(" ");
+        return make(
+          "th",
+          { scope: "row" },
+          named(row, first),
+          options.length ? make("span", { class: "options" }, ` ${options.join(" ")}`) : null,
+        );
+      },
+    },
+    {
+      title: "M",
+      value: line => line.capacity,
+      cell: line => make("td", {}, line.capacity === null ? "" : `${line.capacity}`),
+    },
+  ];
+  for (const column of table.columns) {
+    const row = line => line.rows[column.stream] && rowOf(line.rows[column.stream]);
+    columns.push({
+      title: column.title,
+      detail: column.detail,
+      value: line => row(line)?.error ?? null,
+      cell: line => cellOf(row(line)),
+    });
+    if (column.published)
+      columns.push({
+        title: "published",
+        value: line => row(line)?.published?.[0] ?? null,
+        cell: line => {
+          const figure = row(line)?.published;
+          return make(
+            "td",
+            { class: "muted", title: figure ? `from the ${figure[1]}` : null },
+            figure ? `${figure[0].toFixed(1)}${figure[1] === "paper" ? "" : "*"}` : "",
+          );
+        },
+      });
+  }
+  columns.push(
+    {
+      title: "updates",
+      value: line => rowsOf(line)[0]?.update_rate ?? null,
+      cell: line =>
+        make(
+          "td",
+          { title: "share of the calls that updated" },
+          joined(line, row =>
+            row.update_rate === undefined ? "" : `${Math.round(100 * row.update_rate)} %`,
+          ),
+        ),
+    },
+    {
+      title: "cost",
+      value: line => rowsOf(line)[0]?.cost ?? null,
+      cell: line =>
+        make(
+          "td",
+          { title: "processor time in multiples of a plain forward" },
+          joined(line, row => (row.cost ? `${row.cost.toFixed(1)} ×` : "")),
+        ),
+    },
+  );
+  return columns;
+}
+function drawTables() {
+  fill(
+    at("tables"),
+    ...data.tables.map((table, number_) => {
+      const columns = columnsOf(table),
+        sort = chosen.sort.get(table.setting);
+      const lines = [...table.lines];
+      if (sort)
+        lines.sort((a, b) => {
+          const [u, v] = [a, b].map(columns[sort.column].value);
+          if (u === null || v === null) return (u === null) - (v === null);
+          return sort.way * (typeof u === "string" ? u.localeCompare(v) : u - v);
+        });
+      const head = columns.map((column, i) =>
+        make(
+          "th",
+          {
+            scope: "col",
+            "aria-sort": sort?.column === i ? (sort.way > 0 ? "ascending" : "descending") : null,
+          },
+          make(
+            "button",
+            {
+              type: "button",
+              onclick: () => {
+                chosen.sort.set(table.setting, {
+                  column: i,
+                  way: sort?.column === i ? -sort.way : 1,
+                });
+                drawTables();
+                at("tables")
+                  .querySelectorAll("table")
+                  [number_].querySelectorAll("thead button")
+                  [i].focus();
+              },
+            },
+            column.title,
+          ),
+          column.detail ? make("small", {}, column.detail) : null,
+        ),
+      );
+      const star = table.lines.some(line =>
+        Object.values(line.rows).some(id => {
+          const f = rowOf(id).published;
+          return f && f[1] !== "paper";
+        }),
+      );
+      return make(
+        "div",
+        { class: "setting" },
+        make("h3", {}, table.setting),
+        make(
+          "div",
+          {
+            class: "scroll",
+            tabindex: 0,
+            role: "region",
+            "aria-label": `Errors, ${table.setting}`,
+          },
+          make(
+            "table",
+            {},
+            make("thead", {}, make("tr", {}, ...head)),
+            make(
+              "tbody",
+              {},
+              ...lines.map(line => make("tr", {}, ...columns.map(column => column.cell(line)))),
+            ),
+          ),
+        ),
+        star
+          ? make("p", { class: "note" }, "*: not in the paper, from its authors' benchmark.")
+          : null,
+      );
+    }),
+  );
+}
