@@ -28,6 +28,7 @@ OPTIONS = {
     "cotta": {"augmentations": 2, "gate": 1.0},
     "eata": {"lr": 0.01},
     "lame": {},
+    "adacontrast": {"queue": 32, "refine_after": 16},
 }
 
 

@@ -64,8 +64,9 @@ def test_a_compiled_model_keeps_its_names():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, compiling
-def test_a_compiled_run_learns_as_a_plain_one(tmp_path):
-    cell = tiny_cell("tent")
+@pytest.mark.parametrize("method", ["tent", "adacontrast"])  # the latter looks inside the model
+def test_a_compiled_run_learns_as_a_plain_one(method, tmp_path):
+    cell = tiny_cell(method)
     plain = run(cell, tiny_task(), tmp_path)
     compiled = run(computed(cell, compile=True), tiny_task(), tmp_path)
     assert compiled.card["compute"]["compile"]
@@ -73,7 +74,7 @@ def test_a_compiled_run_learns_as_a_plain_one(tmp_path):
     assert compiled.error == pytest.approx(plain.error, abs=2)
 
 
-@pytest.mark.parametrize("device", ["cuda", "mps", "cuda:7", "gpu"])
+@pytest.mark.parametrize("device", ["cuda", "mps", "cuda:7", "gpu", "meta"])
 def test_a_device_that_is_not_there_is_named(device):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("this machine has one")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dab.corruptions import CORRUPTIONS
+from dab.datasets.decoding import OfSize
 from dab.datasets.folder import Entry, FolderImages
 from dab.datasets.imagenet import D109_IMAGES, FOLDERS, image_list, load
 from dab.datasets.imagenet_classes import D109, INDEX, WNIDS
@@ -141,13 +142,21 @@ def test_imagenet_c_is_read_by_corruption_and_severity(tmp_path):
     assert not data.complete
 
 
-@pytest.mark.parametrize(("crop", "resize"), [(224, None), (384, 384), (192, 192)])
-def test_imagenet_c_is_not_resized_to_224(crop, resize, tmp_path):
+@pytest.mark.parametrize("crop", [224, 384, 192])
+def test_imagenet_c_is_not_resized_to_224(crop, tmp_path):
     plant(tmp_path, f"fog/5/{TENCH}/x.JPEG")
     data = load("imagenet-c", tmp_path, Transform(400, crop, "bicubic"), partial=True)
     (images,) = data.domains["fog"]
-    assert images.transform == Transform(resize, crop, "bicubic")
+    expected = OfSize(224) if crop == 224 else Transform(crop, crop, "bicubic")
+    assert images.transform == expected
     assert images.batch([0]).shape == (1, crop, crop, 3)
+
+
+def test_pictures_of_another_size_are_no_imagenet_c(tmp_path):
+    plant(tmp_path, f"fog/5/{TENCH}/x.JPEG", width=300, height=240)
+    (images,) = load("imagenet-c", tmp_path, Transform(), partial=True).domains["fog"]
+    with pytest.raises(ValueError, match=r"x.JPEG: 240 x 300 pixels, not 224 x 224"):
+        images.batch([0])
 
 
 def test_a_list_selects_images_in_its_order(tmp_path):

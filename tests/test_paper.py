@@ -14,14 +14,17 @@ import torch
 from PIL import Image
 
 from dab.benchmark import Cell, TaskRecipe, results
-from dab.benchmark.on_disk import OnDisk, published_images
-from dab.benchmark.published import published, suspicion
+from dab.benchmark.on_disk import OnDisk, _published_as, published_images
+from dab.benchmark.published import column, published, suspicion
 from dab.benchmark.result import key
+from dab.benchmark.run import stream_of
 from dab.benchmark.task import ON_DISK, TASKS
 from dab.cli import bench, main, parser
+from dab.cli.options import DATA_ON_DISK
 from dab.corruptions import CORRUPTIONS
 from dab.datasets.imagenet import DATA_SETS, load
 from dab.datasets.imagenet_classes import D109, INDEX, WNIDS
+from dab.models.loading import load_model
 from dab.models.transform import Transform
 from dab.streams import Setting
 from tests.benchmark_task import tiny_task
@@ -169,8 +172,8 @@ def test_predictions_are_those_of_a_plain_loop(data, root, tmp_path):
         "imagenet-r": [INDEX[wnid] for wnid in SHOWN],
         "imagenet-d109": [shared.logit for shared in D109],
     }.get(data, list(range(1000)))
-    start = 0
-    for (images,) in load(data, root, transform, partial=True).domains.values():
+    start, errors = 0, {}
+    for name, (images,) in load(data, root, transform, partial=True).domains.items():
         expected = []
         for index in range(len(images)):
             pixels = torch.from_numpy(images.batch([index])).permute(0, 3, 1, 2) / 255
@@ -179,7 +182,9 @@ def test_predictions_are_those_of_a_plain_loop(data, root, tmp_path):
             expected.append(int(torch.stack([logits[number] for number in selected]).argmax()))
         assert sorted(found[start : start + len(images)].tolist()) == sorted(expected)
         start += len(images)
+        errors[name] = 100 * float(np.mean(np.array(expected) != images.labels))
     assert start == len(found)
+    assert result.errors == pytest.approx(errors)
     assert len(np.unique(found)) > 1  # or it would not matter what is shown
 
 
@@ -193,18 +198,19 @@ def test_images_are_chosen_from_all_classes(root):
         replace(data, samples=29).domains(CORRUPTIONS, 5, Setting())
 
 
-def test_a_list_chooses_the_images_in_either_setting(root, tmp_path):
+def test_a_list_chooses_the_images_unless_they_are_correlated(root, tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_text(f"{SHOWN[1]}/2.JPEG\n{SHOWN[0]}/3.JPEG\n")
     data = OnDisk("imagenet-c", root, Transform(16, 16), image_list=listed, partial=True)
-    for setting in ("continual", "correlated"):
-        (domain,) = data.domains(["fog"], 5, Setting.parse(setting))
-        assert domain.parts[0].labels.tolist() == [INDEX[SHOWN[1]], INDEX[SHOWN[0]]]
+    (domain,) = data.domains(["fog"], 5, Setting.parse("continual"))
+    assert domain.parts[0].labels.tolist() == [INDEX[SHOWN[1]], INDEX[SHOWN[0]]]
+    (domain,) = data.domains(["fog"], 5, Setting.parse("correlated"))
+    assert len(domain.parts[0]) == 28
 
 
 def test_source_images_come_from_a_folder(root):
     recipe = TaskRecipe("imagenet-r", root=root, model=MODEL, partial=True)
-    assert recipe.create().source_images() is None
+    assert recipe.create().source_images is None
     images = replace(recipe, source_images=root / "sketch").create().source_images()
     assert images.shape == (28, 3, 8, 8)
     assert 0 <= images.min() < images.max() <= 1
@@ -221,9 +227,14 @@ def test_a_folder_of_ones_own_runs(tmp_path):
     ("options", "culprit"),
     [
         ("--data imagenet-r", "imagenet-r is read from disk: name its folder with --root"),
-        ("--data imagenet-r --root nowhere", "there is no folder nowhere"),
+        ("--data imagenet-r --root nowhere", "there is no folder "),
         ("--data imagenet-r --root {root}", "wrong counts: 7 classes instead of 200"),
-        ("--data imagenet-r --root {root} --partial --corruptions fog", "no corruptions to choose"),
+        ("--data imagenet-r --root {root} --partial --corruptions fog", "has no corruptions"),
+        ("--data imagenet-r --root {root} --partial --severity 2", "or severities to choose from"),
+        ("--data imagenet-r --root {root} --image-list x", "--image-list is for imagenet-c"),
+        ("--data imagenet-r --root {root} --source-images nowhere", "there is no folder "),
+        ("--data glyphs --partial", "--source-images and --partial are for data on disk"),
+        ("--data glyphs", "glyphs has 100 classes, tests.nets:imagenet_net puts out 1000"),
         ("--data imagenet-c --root {root} --partial --samples 29", "29 were asked for"),
         ("--data folder --root {root}/sketch --model tests.nets:few", "no function 'few'"),
     ],
@@ -243,26 +254,124 @@ def test_more_classes_than_the_model_has_are_refused(tmp_path, capsys):
     )
     arguments = ["--data", "folder", "--root", str(tmp_path / "photos")]
     assert main(["bench", *arguments, "--model", f"{tmp_path}/six.py:load"]) == 2
-    assert "has 7 classes, " in (error := capsys.readouterr().err)
-    assert error.endswith("puts out 6\n")
+    assert "has a class 6, " in (error := capsys.readouterr().err)
+    assert error.endswith("has 6, from 0 on\n")
+
+
+def test_another_number_of_classes_than_imagenets_is_refused(root, tmp_path, capsys):
+    loader = "from tests.nets import net\n\ndef load():\n    return net('layernorm', 21843)\n"
+    (tmp_path / "more.py").write_text(loader)
+    for data in DATA:
+        arguments = ["--data", data, "--root", str(root), "--partial"]
+        assert main(["bench", *arguments, "--model", f"{tmp_path}/more.py:load"]) == 2
+        assert "ImageNet has 1000 classes, " in (error := capsys.readouterr().err)
+        assert error.endswith("puts out 21843\n")
+
+
+def test_all_that_is_wrong_with_all_data_sets_is_said_at_once(root, tmp_path, capsys):
+    arguments = ["--suite", "paper", "--setting", "correlated", "--model", MODEL]
+    assert main(["bench", *arguments, "--root", str(root), "--out", str(tmp_path / "r")]) == 2
+    error = capsys.readouterr().err
+    assert all(f"{data} in " in error for data in DATA)
+
+
+def test_a_recipe_sees_the_data_as_they_are(tmp_path):
+    plant(tmp_path, ["cat", "dog"])
+    recipe = TaskRecipe("folder", root=tmp_path, model=MODEL)
+    cell = Cell("source", data="folder")
+    before = stream_of(cell, recipe.create(), None)
+    plant(tmp_path, ["eel"])
+    after = stream_of(cell, recipe.create(), None)
+    assert (before.samples, after.samples) == (8, 12)
+    assert before.fingerprint != after.fingerprint
 
 
 # Which figures may stand beside the published ones
 
 
-def test_only_all_of_the_data_with_the_papers_model_is_comparable(root):
-    recipe = TaskRecipe("imagenet-sketch", root=root, model="torchvision/vit_b_16@random")
-    other = replace(recipe, model=MODEL, partial=True).create()
-    assert other.published_as is None
-    untrained = replace(recipe, partial=True).create()
-    assert untrained.published_as is None
+RECIPE = TaskRecipe("imagenet-c", root=Path("data"))
+PAPER_CARD = {
+    "name": "torchvision/vit_b_16",
+    "tag": "IMAGENET1K_V1",
+    "preprocessing": {
+        **{"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+        **{"resize": 256, "crop": 224, "interpolation": "bilinear"},
+    },
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("weights", [{}, {"tag": "file", "sha256": "c867db91" + 56 * "0"}])
+def test_all_of_the_data_with_the_papers_model_is_comparable(data, weights):
+    recipe = replace(RECIPE, name=data)
+    assert _published_as(recipe, PAPER_CARD | weights) == data.replace("-", "_")
+
+
+OTHER_PIXELS = {"preprocessing": {**PAPER_CARD["preprocessing"], "resize": 224}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "card"),
+    [
+        ({"samples": 100}, {}),
+        ({"partial": True}, {}),
+        ({"name": "folder"}, {}),
+        ({}, {"name": "timm/vit_base_patch16_224"}),
+        ({}, {"tag": "random, seed 0"}),
+        ({}, {"tag": "file", "sha256": 64 * "0"}),
+        ({}, OTHER_PIXELS),
+    ],
+)
+def test_nothing_else_is_comparable(changes, card):
+    assert _published_as(replace(RECIPE, **changes), PAPER_CARD | card) is None
+
+
+def test_the_papers_model_has_the_papers_preprocessing():
+    card = load_model("torchvision/vit_b_16@random").card
+    assert card["preprocessing"] == PAPER_CARD["preprocessing"]
+    assert card["name"] == PAPER_CARD["name"]
+
+
+def test_only_the_published_list_is_comparable(tmp_path):
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{SHOWN[1]}/2.JPEG\n")
+    assert _published_as(replace(RECIPE, image_list=listed), PAPER_CARD) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "comparable"),
+    [
+        ("source", {}, True),
+        ("source", {"output": "lame"}, False),
+        ("tent", {}, True),
+        ("tent", {"lr": 0.5}, False),
+        ("dab", {"capacity": 4096}, True),
+        ("dab", {"capacity": 64, "trigger": "any"}, False),
+        ("note", {"capacity": 256, "update_every": 256}, True),
+        ("note", {"capacity": 256, "update_every": 64}, True),
+        ("note", {"capacity": 256, "update_every": 128}, False),
+        ("eata", {}, False),  # without source images it is ETA
+    ],
+)
+def test_only_the_published_options_are_comparable(method, options, comparable):
+    task = replace(tiny_task(), published_as="imagenet_c", source_images=None)
+    cell = Cell(method, options)
+    assert column(cell, task) == ("imagenet_c" if comparable else None)
+    assert column(replace(cell, severity=4), task) is None
+    assert column(replace(cell, batch_size=32), task) is None
+    assert column(replace(cell, corruptions=("fog",)), task) is None
+
+
+def test_eata_is_comparable_with_source_images():
+    task = replace(tiny_task(), published_as="imagenet_c")
+    assert column(Cell("eata"), task) == "imagenet_c"
 
 
 # What it takes
 
 
 def test_the_names_on_disk_are_those_of_the_data_sets():
-    assert set(ON_DISK) == set(DATA_SETS) < set(TASKS)
+    assert set(ON_DISK) == set(DATA_ON_DISK) == set(DATA_SETS) < set(TASKS)
 
 
 def test_the_published_sizes():
@@ -284,6 +393,8 @@ def test_a_dry_run_says_what_the_suite_takes_without_any_data(capsys, tmp_path, 
     assert main(["bench", "--suite", "paper", "--dry-run", "--model", MODEL]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert ["dab", "4096", ", ".join(DATA), "0 1 2 3 4"] in rows
+    rows = [row for row in rows if len(row) == 6]
     assert [row[:4] for row in rows] == [
         ["imagenet-c", "continual", "50", "3,750,000"],
         ["imagenet-c", "correlated", "75", "56,250,000"],
@@ -299,6 +410,9 @@ def test_a_dry_run_says_what_the_suite_takes_without_any_data(capsys, tmp_path, 
     assert hours[-1] > 0
     assert hours[-1] == pytest.approx(sum(hours[:-1]), abs=0.5)
     assert list(tmp_path.iterdir()) == []
+    few = ["--samples", "1000", "--data", "imagenet-c", "--setting", "correlated"]
+    assert main(["bench", "--suite", "paper", "--dry-run", "--model", MODEL, *few]) == 0
+    assert "1,125,000" in capsys.readouterr().out  # 75 runs of 15 times 1,000
 
 
 def test_a_dry_run_counts_what_is_there(root, capsys):
@@ -308,19 +422,20 @@ def test_a_dry_run_counts_what_is_there(root, capsys):
     assert re.search(r"imagenet-c │ correlated │ +4 │ +1,680 │ +2,688 ", capsys.readouterr().out)
 
 
-def test_a_source_model_that_is_off_is_called_so_at_once(monkeypatch, tmp_path, capsys):
+def test_a_source_model_that_is_off_is_called_so(monkeypatch, tmp_path, capsys, caplog):
     task = replace(tiny_task(), published_as="imagenet_c")
     monkeypatch.setitem(TASKS, "tiny", lambda recipe: task)
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     out = ["--out", str(tmp_path / "results")]
     assert main(["run", "tent", "--data", "tiny", *out]) == 0
     captured = capsys.readouterr()
-    first, warning, second = captured.err.splitlines()
-    assert first.startswith("source, tiny")
-    assert warning.startswith("WARNING: the source model's error on tiny is ")
-    assert second.startswith("tent, tiny")
+    assert [record.getMessage()[:35] for record in caplog.records] == [
+        "the source model's error on tiny is"
+    ]
+    assert "WARNING: the source model's error on tiny is " in captured.out
     assert " 60.2 " in captured.out  # the published figure stands beside
     assert main(["run", "tent", "--data", "tiny", "--severity", "3", *out]) == 0
     captured = capsys.readouterr()
-    assert "WARNING" not in captured.err
+    assert "WARNING" not in captured.out
+    assert len(caplog.records) == 1
     assert "published" not in captured.out

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 __all__ = ["FeatureSource", "Features"]
@@ -61,7 +64,8 @@ class Features:
 
         taps = [layer.register_forward_hook(tap) for layer in self._layers]
         try:
-            output = forward()
+            with _eager():
+                output = forward()
         finally:
             for handle in taps:
                 handle.remove()
@@ -72,6 +76,14 @@ class Features:
             )
         where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
         return output, _rows(seen[-1], len(images), where)
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """A compiled model does not look at hooks again once it is compiled: let it run as written."""
+    if "torch._dynamo" not in sys.modules:  # then nothing can have been compiled
+        return nullcontext()
+    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return eager
 
 
 def _rows(features: Any, count: int, where: str) -> Tensor:

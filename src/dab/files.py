@@ -108,6 +108,11 @@ def remove_unfinished(folder: Location) -> None:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
+        # One that was killed, but whose parent has not asked for it yet, can still be signalled.
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z"
+    except FileNotFoundError:
+        return True  # a system without /proc
     except ProcessLookupError:
         return False
     except PermissionError:

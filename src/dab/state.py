@@ -37,4 +37,5 @@ def restore(memory: Any, saved: Mapping[str, Any]) -> None:
             not isinstance(value, Tensor) or value.shape != fresh.shape
         ):
             raise ValueError(f"the state's {name} is not a tensor of shape {tuple(fresh.shape)}")
-        setattr(memory, name, _copied(value))
+        copied = _copied(value)
+        setattr(memory, name, copied.to(fresh.device) if isinstance(fresh, Tensor) else copied)

@@ -67,6 +67,11 @@ class Cell:
         }
         return {**defaults, **self.options, **numbers}
 
+    def changed_options(self) -> dict[str, Any]:
+        """Those of this cell that are not the defaults."""
+        defaults = self._defaults()
+        return {k: v for k, v in self.all_options().items() if v != defaults[k]}
+
     def _defaults(self) -> dict[str, Any]:
         parameters = inspect.signature(dab.method(self.method)).parameters.values()
         return {option.name: option.default for option in parameters if option.name not in GIVEN}
@@ -74,7 +79,7 @@ class Cell:
     @property
     def is_source(self) -> bool:
         """Whether this is what all others are compared with."""
-        return self.method == "source" and self.all_options() == self._defaults()
+        return self.method == "source" and not self.changed_options()
 
     def source(self) -> Cell:
         """The cell of the source model on the same stream."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -42,14 +43,19 @@ class Compute:
     def check(self) -> None:
         """Refuse a device that this machine does not have; a cluster's other machines may."""
         try:
-            torch.empty(0, device=self.device)
+            torch.zeros(1, device=self.device).item()
         except (RuntimeError, AssertionError) as error:  # how torch says that it has none
-            reason = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0].partition(". ")[0]
             raise ValueError(f"there is no device {self.device!r} here: {reason}") from error
 
     @property
     def is_cpu(self) -> bool:
         return torch.device(self.device).type == "cpu"
+
+    @property
+    def readers(self) -> int:
+        """Processes that read images ahead: on a CPU the model needs the cores itself."""
+        return 1 if self.is_cpu else min(8, os.cpu_count() or 1)
 
     @property
     def card(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from torch import nn
 from dab.benchmark.cell import Cell
 from dab.benchmark.compute import Compute
 from dab.benchmark.job import Job
-from dab.benchmark.run import stream_of
 from dab.benchmark.task import ON_DISK, TaskRecipe
 from dab.datasets.images import to_tensor
 
@@ -94,8 +93,8 @@ def _images(job: Job) -> int:
     if job.task.name in ON_DISK and job.task.root is None:
         from dab.benchmark.on_disk import published_images
 
-        return published_images(job.cell)
-    return stream_of(job.cell, job.task.create(), job.cache).samples
+        return published_images(job.cell, job.task.samples)
+    return job.stream().samples
 
 
 def _model(job: Job) -> tuple[nn.Module, Sequence[int]]:
@@ -104,6 +103,4 @@ def _model(job: Job) -> tuple[nn.Module, Sequence[int]]:
         from dab.benchmark.on_disk import timing_model
 
         return timing_model(job.task)
-    task = job.task.create()
-    pixels = stream_of(job.cell, task, job.cache).pixels(0)
-    return task.model(), to_tensor(pixels).shape[1:]
+    return job.task.create().model(), to_tensor(job.stream().pixels(0)).shape[1:]

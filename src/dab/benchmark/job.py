@@ -14,7 +14,7 @@ from dab.benchmark.failure import Failure
 from dab.benchmark.loggers import create_logger
 from dab.benchmark.result import Result, key
 from dab.benchmark.run import Watch, identity_card, run, stream_of
-from dab.benchmark.task import TaskRecipe
+from dab.benchmark.task import Task, TaskRecipe
 from dab.files import Location
 from dab.imports import import_own
 from dab.streams import Stream
@@ -51,7 +51,7 @@ class Job:
         """The result: read if it is there, continued if the run was begun, else run."""
         return run(
             self.cell,
-            self.task.create(),
+            _task(self.task),
             self.out,
             cache=self.cache,
             workers=self.workers,
@@ -62,11 +62,17 @@ class Job:
 
     def stream(self) -> Stream:
         """What the cell's method is shown."""
-        return stream_of(self.cell, self.task.create(), self.cache)
+        return stream_of(self.cell, _task(self.task), self.cache)
 
     def folder(self, stream: Stream, source_error: float | None) -> Location:
         """Where the result is or will be."""
-        return self.out / key(identity_card(self.cell, self.task.create(), stream, source_error))
+        return self.out / key(identity_card(self.cell, _task(self.task), stream, source_error))
+
+
+@cache
+def _task(recipe: TaskRecipe) -> Task:
+    """One for all runs of a process, which share its data; they do not change under way."""
+    return recipe.create()
 
 
 def work(job: Job) -> Failure | None:

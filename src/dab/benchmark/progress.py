@@ -10,7 +10,6 @@ from rich.text import Text
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.failure import Failure
-from dab.benchmark.published import suspicion
 from dab.benchmark.result import Result
 from dab.progress import progress
 
@@ -62,12 +61,10 @@ class Bars:
             self.progress.update(bar, completed=seen, total=samples)
 
     def done(self, cell: Cell, result: Result) -> None:
-        """A run has a result, which may be a reason not to go on."""
+        """A run has a result."""
         self._end(cell)
         self._count(done=1)
         self._say(f"{describe(cell)}: error {result.error:.1f} %")
-        if doubt := suspicion(result):
-            self.progress.console.print(Text(f"WARNING: {doubt}", "bold red"), soft_wrap=True)
 
     def failed(self, cell: Cell, failure: Failure) -> None:
         """A run has ended without one."""

@@ -38,9 +38,19 @@ def published(setting: str, method: str, capacity: int | None, column: str | Non
 
 def column(cell: Cell, task: Task) -> str | None:
     """The column of the published tables that a run belongs to, if it is made as they were."""
-    stream = tuple(cell.corruptions), cell.severity, cell.batch_size
-    as_published = stream == (CORRUPTIONS, 5, 64) and cell.shard is None
-    return task.published_as if as_published else None
+    stream = tuple(cell.corruptions), cell.severity, cell.batch_size, cell.shard
+    if stream != (CORRUPTIONS, 5, 64, None) or not _is_the_published_method(cell, task):
+        return None
+    return task.published_as
+
+
+def _is_the_published_method(cell: Cell, task: Task) -> bool:
+    """Buffers come in several sizes; all else is as published, and EATA has its source images."""
+    changed = cell.changed_options()
+    capacity = changed.pop("capacity", None)
+    if cell.method == "note" and changed.get("update_every") == capacity:
+        changed.pop("update_every", None)  # which the paper does not say
+    return not changed and (cell.method != "eata" or task.source_images is not None)
 
 
 def suspicion(result: Result) -> str | None:

@@ -22,7 +22,7 @@ from dab.benchmark import memory
 from dab.benchmark.cell import Cell
 from dab.benchmark.interrupts import Interrupts
 from dab.benchmark.loggers import Journal, Logger
-from dab.benchmark.published import column
+from dab.benchmark.published import column, suspicion
 from dab.benchmark.record import Recorder
 from dab.benchmark.result import Result, errors_by_domain, errors_by_window, key, window_size
 from dab.benchmark.task import Task
@@ -98,7 +98,7 @@ def run(
         return finished
     files.remove_unfinished(folder)
     if workers is None:
-        workers = 0 if stream.ready else 1
+        workers = 0 if stream.ready else cell.compute.readers
     evaluation = Evaluation(cell, task, stream)
     evaluation.resume(folder / CHECKPOINT)
     underway = Underway(folder, card, stream)
@@ -129,6 +129,8 @@ def run(
         (folder / CHECKPOINT).unlink(missing_ok=True)
         underway.end()
         journal.finish(result)
+    if doubt := suspicion(result):
+        logger.warning(doubt)
     if interrupts.requested:  # in the last batch; there may be other runs to come
         raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
     return result
@@ -180,8 +182,7 @@ def _source_images(cell: Cell, task: Task) -> str | None:
     """A hash of the training images that a method is given."""
     if "source_images" not in inspect.signature(dab.method(cell.method)).parameters:
         return None
-    images = task.source_images()
-    return None if images is None else fingerprint(images.numpy())
+    return None if task.source_images is None else fingerprint(task.source_images().numpy())
 
 
 def _plain(cell: Cell, name: str) -> Any:
@@ -256,7 +257,7 @@ class Evaluation:
                 if damaged := zipfile.ZipFile(opened).testzip():  # torch compares no checksums
                     raise ValueError(f"its {damaged} is damaged")
                 opened.seek(0)
-                state = torch.load(opened, weights_only=True)
+                state = torch.load(opened, map_location="cpu", weights_only=True)
             recorder = state.pop("recorder")
             self.adapter.load_state_dict(state.pop("adapter"))
         except Exception as error:  # torch.load fails in many ways on a damaged file
@@ -312,7 +313,7 @@ def _adapter(cell: Cell, task: Task) -> Adapter:
     given: dict[str, Any] = {}
     if "seed" in asked:
         given["seed"] = cell.seed
-    if "source_images" in asked:
+    if "source_images" in asked and task.source_images is not None:
         given["source_images"] = task.source_images()
     model = cell.compute.prepare(task.model())
     return dab.create(cell.method, model, **given, **cell.options)

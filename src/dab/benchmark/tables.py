@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from dab.benchmark.cell import Cell
     from dab.benchmark.estimate import Share
 
 __all__ = [
+    "by_cell",
     "by_domain",
     "by_method",
     "by_share",
@@ -104,6 +106,26 @@ def by_domain(rows: Sequence[Row]) -> dict[str, list[Line]]:
             errors = [f"{row.errors[d]:.1f}" if d in row.errors else "" for d in domains]
             lines.append(_line(row.name, _size(row), *errors, _error(row, chosen)))
         tables[f"{data}, {setting}"] = lines
+    return tables
+
+
+def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
+    """For each setting, lines of method, buffer size, data sets and seeds: what is to be run."""
+    tables = {}
+    for setting in _distinct(str(cell.setting) for cell in cells):
+        groups: dict[tuple[str, str], list[Cell]] = {}
+        for cell in cells:
+            if str(cell.setting) == setting:
+                options = {k: v for k, v in cell.options.items() if k != "capacity"}
+                size = cell.all_options().get("capacity")
+                words = [cell.method, *(f"{name}={value}" for name, value in options.items())]
+                name = " ".join(words), "" if size is None else str(size)
+                groups.setdefault(name, []).append(cell)
+        lines = [_line("method", "M", "data", "seeds")]
+        for name, group in groups.items():
+            data = ", ".join(_distinct(cell.data for cell in group))
+            lines.append(_line(*name, data, " ".join(_distinct(str(cell.seed) for cell in group))))
+        tables[setting] = lines
     return tables
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,8 +92,8 @@ class Task:
         data: makes the domains.
         model: makes the source model, for [0, 1] images.
         model_card: what tells this model from others besides its weights: name, preprocessing.
-        source_images: makes a batch of training images, for methods that ask for some; None if
-            there are none to be had.
+        source_images: makes a batch of training images, for methods that ask for some; None
+            where there are none.
         published_as: the column of the paper's tables, if model and data are the same as there.
     """
 
@@ -101,7 +101,7 @@ class Task:
     data: Shifts
     model: Callable[[], nn.Module]
     model_card: Mapping[str, Any]
-    source_images: Callable[[], Tensor | None]
+    source_images: Callable[[], Tensor] | None
     published_as: str | None = None
 
     @cached_property
@@ -142,10 +142,14 @@ class TaskRecipe:
     def __post_init__(self) -> None:
         if self.name not in TASKS:
             raise ValueError(f"unknown data {self.name!r}; there are: {', '.join(sorted(TASKS))}")
+        if self.name not in ON_DISK and (self.source_images or self.partial):
+            raise ValueError(f"--source-images and --partial are for data on disk, not {self.name}")
+        if self.name != "imagenet-c" and self.image_list:
+            raise ValueError(f"a list of images is for imagenet-c, not for {self.name}")
 
     def create(self) -> Task:
-        """The task; the same object for equal recipes, since all its runs may share the data."""
-        return _create(self)
+        """The task, with the data as they are now."""
+        return TASKS[self.name](self)
 
 
 def _model(recipe: TaskRecipe, shipped: str) -> tuple[Callable[[], nn.Module], Mapping[str, Any]]:
@@ -154,8 +158,15 @@ def _model(recipe: TaskRecipe, shipped: str) -> tuple[Callable[[], nn.Module], M
         return partial(zoo.load, shipped), zoo.card(shipped)
     from dab.models.loading import load_model
 
-    name = recipe.model
-    return lambda: load_model(name).model, load_model(name).card
+    name, card = recipe.model, load_model(recipe.model).card
+    check_classes(name, card["classes"], shipped, zoo.classes(shipped))
+    return lambda: load_model(name).model, card
+
+
+def check_classes(model: str, found: int, data: str, needed: int) -> None:
+    """Refuse a model of other classes than the data's: its figures would mean nothing."""
+    if found != needed:
+        raise ValueError(f"{data} has {needed} classes, {model} puts out {found}")
 
 
 def _glyphs(recipe: TaskRecipe) -> Task:
@@ -193,8 +204,3 @@ TASKS: Mapping[str, Callable[[TaskRecipe], Task]] = {
     "cifar10": _cifar10,
     **dict.fromkeys(ON_DISK, _on_disk),
 }
-
-
-@cache
-def _create(recipe: TaskRecipe) -> Task:
-    return TASKS[recipe.name](recipe)

@@ -195,13 +195,15 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
     from dab.benchmark import Job, TaskRecipe
 
     import_methods(chosen.imports)
+    if chosen.image_list is not None and "imagenet-c" not in chosen.data:
+        raise ValueError("--image-list is for imagenet-c")
     recipes = {
         name: TaskRecipe(
             name,
             samples=chosen.samples,
             root=_absolute(chosen.root),
             model=chosen.model,
-            image_list=_absolute(chosen.image_list),
+            image_list=_absolute(chosen.image_list) if name == "imagenet-c" else None,
             source_images=_absolute(chosen.source_images),
             partial=chosen.partial,
         )
@@ -243,11 +245,12 @@ def plan(chosen: argparse.Namespace) -> int:
     grid = jobs(chosen)
     with Console(stderr=True).status("measuring the models' speed"):
         shares = estimate(grid)
+    tables.show(tables.by_cell([job.cell for job in grid]), console)
     tables.show({"what it takes": tables.by_share(shares)}, console)
     console.print(
         "forwards: images times what they cost in the method, in plain forwards (docs/costs.md). "
         f"hours: on one device like this one, {chosen.device}, from a short measurement of the "
-        "model's forward.",
+        "model's forward; reading images is not counted, so give it --workers enough.",
         soft_wrap=True,
     )
     return 0
@@ -275,6 +278,22 @@ def run_all(chosen: argparse.Namespace, grid: list[Job], view: Bars) -> list[Res
     return dispatch(grid, ENGINES[chosen.engine](resources), view)
 
 
+def _images(grid: list[Job]) -> dict[str, int]:
+    """The images of each stream; all that is wrong with any of them is said here, at once."""
+    from dab.datasets.problems import DataError
+
+    images, problems = {}, []
+    for job in grid:
+        if job.cell.is_source:
+            try:
+                images[repr(job.cell)] = job.stream().samples
+            except DataError as error:
+                problems.append(str(error))
+    if problems:
+        raise DataError("\n".join(dict.fromkeys(problems)))
+    return images
+
+
 def execute(chosen: argparse.Namespace, domains: bool) -> int:
     """Run the cells of a grid and print their table; the exit status."""
     import torch
@@ -283,16 +302,14 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     from dab.benchmark import tables
     from dab.benchmark.loggers import create_logger
     from dab.benchmark.progress import Bars
+    from dab.benchmark.published import suspicion
     from dab.benchmark.summary import summarise
 
     torch.set_num_threads(chosen.threads)
     grid = jobs(chosen)
     for name in chosen.log:
         create_logger(name, chosen.out)  # one that is not installed fails here
-    images: dict[str, int] = {}
-    for job in grid:
-        if job.cell.is_source:  # what is wrong with a stream fails here, not in every cell
-            images[repr(job.cell)] = job.stream().samples
+    images = _images(grid)
     with Bars([(job.cell, images[repr(job.cell.source())]) for job in grid]) as view:
         results = run_all(chosen, grid, view)
     rows = summarise(results)
@@ -300,6 +317,8 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     tables.show(tables.by_method(rows), console)
     if domains:
         tables.show(tables.by_domain(rows), console)
+    for doubt in filter(None, map(suspicion, results)):  # said again, where nobody overlooks it
+        console.print(f"WARNING: {doubt}", style="bold red", markup=False, soft_wrap=True)
     if rows:
         console.print(tables.legend(rows), soft_wrap=True)
         written = tables.write(rows, chosen.out)

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from dab.cli.options import Commands, at_least, command
+from dab.cli.options import DATA_ON_DISK, Commands, at_least, command
 
 __all__ = ["add"]
 
@@ -63,8 +63,7 @@ def _add_cifar10(parts: Commands) -> None:
 
 def _add_check(parts: Commands) -> None:
     parser = command(parts, "check", "check a data set on disk", CHECK_EXAMPLES, check)
-    names = ["imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109", "folder"]
-    parser.add_argument("name", choices=names, help="which one")
+    parser.add_argument("name", choices=DATA_ON_DISK, help="which one")
     parser.add_argument("--root", type=Path, required=True, help="where it is")
     parser.add_argument("--quick", action="store_true", help="do not decode the images")
     parser.add_argument("--partial", action="store_true", help="be content with what is there")
@@ -149,11 +148,16 @@ def check(chosen: argparse.Namespace) -> int:
         options["severities"] = chosen.severity
     if options and chosen.name != "imagenet-c":
         raise ValueError("--list, --corruptions and --severity are for imagenet-c alone")
+    complete = True
     try:
         data = load(chosen.name, chosen.root, Transform(), partial=chosen.partial, **options)
     except DataError as error:
         print(f"dab: {error}", file=sys.stderr)
-        return 1
+        complete = False
+        try:  # what is there may be unreadable besides
+            data = load(chosen.name, chosen.root, Transform(), partial=True, **options)
+        except DataError:
+            return 1
     parts = [part for parts in data.domains.values() for part in parts]
     bad = 0
     if not chosen.quick:
@@ -166,6 +170,8 @@ def check(chosen: argparse.Namespace) -> int:
                     bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
     if bad:
         return _status(bad, parts[0].root)
+    if not complete:
+        return 1
     print(f"{data.name} in {parts[0].root}" + ("" if data.complete else ", partial"))
     table = Table("domain", "images", "classes")
     for name, of in data.domains.items():

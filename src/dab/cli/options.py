@@ -10,12 +10,18 @@ from typing import TypeAlias
 from dab.files import Location, location
 from dab.imports import import_own
 
-__all__ = ["DATA_HELP", "Commands", "add_stream_options", "at_least", "command", "import_methods"]
+__all__ = [
+    "DATA_HELP",
+    "DATA_ON_DISK",
+    "Commands",
+    "add_stream_options",
+    "at_least",
+    "command",
+    "import_methods",
+]
 
-DATA_HELP = (
-    "glyphs, cifar10; on disk, with --root: imagenet-c, imagenet-r, imagenet-sketch, "
-    "imagenet-d109, folder (CLASS/IMAGE)"
-)
+DATA_ON_DISK = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109", "folder")
+DATA_HELP = f"glyphs, cifar10; on disk, with --root: {', '.join(DATA_ON_DISK)} (CLASS/IMAGE)"
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -69,7 +75,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         "(default: the fifteen of ImageNet-C)",
     )
     parser.add_argument("--severity", type=int, default=5, choices=range(1, 6), help="(default: 5)")
-    parser.add_argument("--samples", type=at_least(1), help="only the first images of each domain")
+    parser.add_argument("--samples", type=at_least(1), help="only so many images of each domain")
     parser.add_argument("--batch-size", type=at_least(1), default=64, help="(default: 64)")
     parser.add_argument("--root", type=Path, help="folder with the data, where it is not embedded")
     parser.add_argument(
@@ -87,8 +93,8 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         "--image-list",
         type=Path,
         metavar="FILE",
-        help="the images of ImageNet-C to show, WNID/NAME a line (default: all when correlated, "
-        "else RobustBench's 5,000, from its package)",
+        help="the images of ImageNet-C to show unless correlated, WNID/NAME a line (default: "
+        "RobustBench's 5,000, from its package); correlated streams show all",
     )
     parser.add_argument(
         "--source-images",

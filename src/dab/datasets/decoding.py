@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,24 @@ import simplejpeg  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = ["Pixels", "decode", "read"]
+__all__ = ["OfSize", "Pixels", "decode", "read"]
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 
 DIRECT = ("YCbCr", "RGB", "Gray")  # the others need more than libjpeg to become RGB
+
+
+@dataclass(frozen=True)
+class OfSize:
+    """Takes pictures as they are, and no others than squares of a size."""
+
+    side: int
+
+    def __call__(self, pixels: Pixels) -> Pixels:
+        height, width = pixels.shape[:2]
+        if (height, width) != (self.side, self.side):
+            raise ValueError(f"{height} x {width} pixels, not {self.side} x {self.side}")
+        return pixels
 
 
 def read(file: str | Path, transform: Callable[[Pixels], Pixels]) -> Pixels:

@@ -12,13 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dab.datasets.decoding import read
+from dab.datasets.decoding import OfSize, read
 from dab.datasets.images import Indices, fingerprint
 from dab.models.transform import Transform
 
-__all__ = ["Entry", "FolderImages", "images_in", "subfolders"]
+__all__ = ["Entry", "Fitting", "FolderImages", "images_in", "subfolders"]
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+Fitting = Transform | OfSize
 
 
 class Entry(NamedTuple):
@@ -56,7 +59,7 @@ class FolderImages:
     """
 
     def __init__(
-        self, root: Path, entries: Sequence[Entry], labels: Iterable[int], transform: Transform
+        self, root: Path, entries: Sequence[Entry], labels: Iterable[int], transform: Fitting
     ) -> None:
         self.root, self.transform = root, transform
         # Bytes in one array: a worker process gets a million paths in a few megabytes.

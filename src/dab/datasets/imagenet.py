@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from dab.corruptions import CORRUPTIONS, HELD_OUT
-from dab.datasets.folder import Entry, FolderImages, images_in, subfolders
+from dab.datasets.decoding import OfSize
+from dab.datasets.folder import Entry, Fitting, FolderImages, images_in, subfolders
 from dab.datasets.imagenet_classes import D109, INDEX
 from dab.datasets.problems import DataError, Problems
 from dab.models.transform import Transform
@@ -90,8 +91,10 @@ def imagenet_c(
     """
     if unknown := set(corruptions) - {*CORRUPTIONS, *HELD_OUT}:
         raise ValueError(f"ImageNet-C has no corruption {sorted(unknown)[0]!r}")
-    side = None if transform.crop == C_SIZE else transform.crop
-    tree = _Tree("imagenet-c", root, replace(transform, resize=side), partial)
+    fitting: Fitting = OfSize(C_SIZE)
+    if transform.crop != C_SIZE:
+        fitting = replace(transform, resize=transform.crop)
+    tree = _Tree("imagenet-c", root, fitting, partial)
     domains: dict[str, list[FolderImages]] = {}
     for corruption in corruptions:
         parts = {
@@ -208,7 +211,7 @@ class _Tree:
     What is partial may lack anything; only what is foreign is wrong with it, or if it has nothing.
     """
 
-    def __init__(self, name: str, root: Path, transform: Transform, partial: bool) -> None:
+    def __init__(self, name: str, root: Path, transform: Fitting, partial: bool) -> None:
         self.name, self.transform, self.partial = name, transform, partial
         self.root = _find(root, FOLDERS[name])
         self.problems = Problems()

@@ -11,7 +11,7 @@ import torch
 
 from dab.models.vit import StemNorm, ViT
 
-__all__ = ["card", "load", "names"]
+__all__ = ["card", "classes", "load", "names"]
 
 
 class Shipped(NamedTuple):
@@ -43,6 +43,11 @@ def load(name: str) -> ViT:
         raise ValueError(f"unknown model {name!r}; there are: {', '.join(names())}")
     content = (resources.files("dab.models") / "weights" / f"{name}.safetensors").read_bytes()
     return _model(name, content).eval()
+
+
+def classes(name: str) -> int:
+    """How many classes a model tells apart."""
+    return load(name).head.out_features
 
 
 def card(name: str) -> dict[str, Any]:

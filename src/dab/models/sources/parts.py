@@ -14,7 +14,7 @@ from torch import nn
 from dab.models.checkpoints import fill, read
 from dab.models.transform import Transform
 
-__all__ = ["SQUASHED", "Parts", "fetching", "from_origin", "unknown"]
+__all__ = ["SQUASHED", "Parts", "fetching", "from_origin", "split_origin", "unknown"]
 
 SEED = 0  # of untrained weights
 SQUASHED = "the published preprocessing squashes pictures to a square, here they are cropped"
@@ -28,6 +28,18 @@ class Parts(NamedTuple):
     std: Sequence[float]
     transform: Transform
     card: dict[str, Any]
+
+
+def split_origin(name: str) -> tuple[str, str | None]:
+    """`NET[:TAG]@FILE` in two; without an @ there is no file.
+
+    >>> split_origin("vit_b_16@weights.pth"), split_origin("vit_b_16")
+    (('vit_b_16', 'weights.pth'), ('vit_b_16', None))
+    """
+    named, at, origin = name.partition("@")
+    if (at and not origin) or named.endswith((":", ".")):
+        raise ValueError(f"{name!r} ends where a file or tag should be named")
+    return named, origin if at else None
 
 
 def from_origin(origin: str, build: Callable[[], nn.Module]) -> tuple[nn.Module, dict[str, Any]]:

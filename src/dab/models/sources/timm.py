@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dab.models.libraries import library
-from dab.models.sources.parts import SQUASHED, Parts, fetching, from_origin, unknown
+from dab.models.sources.parts import SQUASHED, Parts, fetching, from_origin, split_origin, unknown
 from dab.models.transform import Transform
 
 __all__ = ["parts"]
@@ -17,7 +17,7 @@ def parts(name: str) -> Parts:
     The preprocessing is that of the tag, of the default one also for a file.
     """
     models = library("timm")
-    named, _, origin = name.partition("@")
+    named, origin = split_origin(name)
     net_name, _, tag = named.partition(".")
     if not models.is_model(net_name):
         raise unknown("timm", net_name, models.list_models())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dab.models.libraries import library
-from dab.models.sources.parts import Parts, fetching, from_origin, unknown
+from dab.models.sources.parts import Parts, fetching, from_origin, split_origin, unknown
 from dab.models.transform import Transform
 
 __all__ = ["parts"]
@@ -18,7 +18,7 @@ def parts(name: str) -> Parts:
     The preprocessing is that of the tag, of the default one also for a file.
     """
     models = library("torchvision").models
-    named, _, origin = name.partition("@")
+    named, origin = split_origin(name)
     net_name, _, tag = named.partition(":")
     if net_name not in (nets := models.list_models(module=models)):
         raise unknown("torchvision", net_name, nets)
