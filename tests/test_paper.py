@@ -221,7 +221,7 @@ def test_a_folder_of_ones_own_runs(tmp_path):
     ("options", "culprit"),
     [
         ("--data imagenet-r", "imagenet-r is read from disk: name its folder with --root"),
-        ("--data imagenet-r --root nowhere", "there is no folder nowhere"),
+        ("--data imagenet-r --root nowhere", "/nowhere"),
         ("--data imagenet-r --root {root}", "wrong counts: 7 classes instead of 200"),
         ("--data imagenet-r --root {root} --partial --corruptions fog", "no corruptions to choose"),
         ("--data imagenet-c --root {root} --partial --samples 29", "29 were asked for"),
