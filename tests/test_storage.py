@@ -75,7 +75,7 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
 def test_the_command_writes_its_tables_into_a_store(store, capsys):
     command = ["run", "tent", *STREAM]
     assert main([*command, "--out", str(store)]) == 0
-    assert f"The report lies in {store}/table.md, " in capsys.readouterr().out
+    assert f"The tables lie in {store}/table.md, " in capsys.readouterr().out
     assert main([*command, "--out", "here"]) == 0
     table = (store / "table.md").read_text()
     assert table == Path("here/table.md").read_text()
