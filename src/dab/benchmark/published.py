@@ -56,7 +56,7 @@ def _is_the_published_method(cell: Cell, task: Task) -> bool:
 def suspicion(result: Result) -> str | None:
     """What to tell the user of a source model whose error is not the published one."""
     card = result.card
-    if card["method"] != "source" or card["published_as"] is None:
+    if card["method"] != "source" or card.get("published_as") is None:
         return None
     figure = published(card["setting"], "source", None, card["published_as"])
     if figure is None or abs(result.error - figure.error) <= TOLERANCE:

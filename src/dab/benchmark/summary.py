@@ -91,7 +91,7 @@ def _row(group: list[Result]) -> Row:
         update_rate=fmean(result.update_rate for result in group),
         images_per_second=fmean(result.images_per_second for result in group),
         peak_memory_mib=max(result.peak_memory_mib for result in group),
-        published=published(card["setting"], card["method"], capacity, card["published_as"]),
+        published=published(card["setting"], card["method"], capacity, card.get("published_as")),
     )
 
 
