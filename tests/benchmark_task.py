@@ -87,18 +87,21 @@ def tiny_cell(method: str, setting: str = "continual", *, seed: int = 0, severit
 
 def figures(out: Path) -> dict[str, dict[str, Any]]:
     """What stands in the results of a folder, by method, without what was measured."""
+    return {result["card"]["method"]: result for result in _by_run(out).values()}
+
+
+def _by_run(out: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for file in out.glob("*/result.json"):
-        result = json.loads(file.read_text())
+        found[file.parent.name] = result = json.loads(file.read_text())
         for measured in ("seconds", "images_per_second", "peak_memory_mib"):
             assert result.pop(measured) > 0
-        found[result["card"]["method"]] = result
     return found
 
 
 def assert_same_runs(out: Path, other: Path) -> None:
     """Two folders hold the same finished runs, equal to the bit, and nothing besides."""
-    assert figures(out) == figures(other)
+    assert _by_run(out) == _by_run(other)
     runs = sorted(folder.name for folder in out.iterdir() if folder.is_dir())
     assert runs == sorted(folder.name for folder in other.iterdir() if folder.is_dir())
     for run in runs:

@@ -1,7 +1,16 @@
 """Settings of all tests."""
 
+import pytest
 from hypothesis import settings
+
+from dab.benchmark import job
 
 # A busy machine is no failure: nothing here is a timed test.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _forget_tasks() -> None:
+    """A process makes a task once; tests put others in its place."""
+    job._task.cache_clear()

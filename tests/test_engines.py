@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from dab import registry
-from dab.benchmark import Job, TaskRecipe
+from dab import files, registry
+from dab.benchmark import Cell, Job, TaskRecipe
 from dab.benchmark.compute import Compute
 from dab.benchmark.engines import Resources, dispatch, run_here
 from dab.benchmark.engines.local import Local, runs_at_once
@@ -94,7 +94,6 @@ class Turns:
         self.room = room
         self.taken: dict[int, Job] = {}
         self.order: list[str] = []
-        self.most = 0
         self.is_closed = False
 
     def start(self, runs: Any) -> None:
@@ -181,11 +180,72 @@ class Elsewhere(Turns):
         return super().ended()
 
 
-def test_a_result_that_is_not_where_it_should_be_is_a_failure(tmp_path):
+def test_a_result_that_is_not_where_it_should_be_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["dab.benchmark.engines.dispatch"], "LATE", 0.0)
     view = View()
     assert dispatch(grid(tmp_path), Elsewhere(room=1), view) == []
     assert "source: there is no result in" in view.failures[0]
     assert "do all machines have this folder" in view.failures[0]
+
+
+class Unlucky(Turns):
+    """An engine that loses every run, after so many of its batches."""
+
+    def __init__(self, batches: list[int]) -> None:
+        super().__init__(room=1)
+        self.batches = batches
+
+    def ended(self) -> dict[int, Failure | None]:
+        ((number, job),) = self.taken.items()
+        self.taken, self.room = {}, 1
+        batches = self.batches.pop(0)
+
+        def stop(cell: Cell, seen: int, samples: int) -> None:
+            if seen >= 16 * batches:
+                raise ConnectionError("the node is gone")
+
+        with suppress(ConnectionError):
+            job.run(stop)
+        return {number: Failure("its node is gone", lost=True)}
+
+
+@pytest.mark.parametrize(
+    ("batches", "ends_well"),
+    [
+        ([2, 4, 6, 8, 10, 12, 99], True),  # it moves each time
+        ([2, 2, 2, 2, 2], False),
+        ([99], True),  # it was lost when its result was there already
+    ],
+)
+def test_a_run_is_lost_for_good_only_if_it_does_not_move(batches, ends_well, tmp_path, monkeypatch):
+    monkeypatch.setattr("dab.benchmark.underway.SECONDS", 0.0)
+    view = View()
+    results = dispatch(grid(tmp_path), Unlucky(batches), view)
+    assert len(results) == ends_well
+    assert view.failures == ([] if ends_well else ["source: its node is gone"])
+
+
+def test_a_storage_that_does_not_take_a_message_ends_no_run(tmp_path, monkeypatch):
+    def refuse(file: Path, content: object) -> None:
+        if file.name == "progress.json":
+            raise OSError("input/output error")
+        write(file, content)
+
+    write = files.write
+    monkeypatch.setattr(files, "write", refuse)
+    (job,) = grid(tmp_path)
+    assert job.run().error > 0
+
+
+def test_a_failed_source_is_not_run_again_for_each_method(tmp_path):
+    jobs = [replace(job, checkpoint_every=0) for job in grid(tmp_path, "tent", "lame")]
+    view = View()
+    assert run_here(jobs, view) == []
+    assert view.failures == [
+        "source: ValueError: checkpoint_every must be at least 1, got 0",
+        "tent: the source run of its stream has failed",
+        "lame: the source run of its stream has failed",
+    ]
 
 
 def test_a_grid_without_its_source_is_refused(tmp_path):
@@ -469,6 +529,12 @@ def test_the_view_counts_runs_and_images(monkeypatch, capsys, tmp_path):
         ("--engine submitit --address local --gpus-per-run 0.5", "Slurm gives whole GPUs"),
         ("--jobs 2 --out memory://x/out", "memory://x/out is known to one process only"),
         ("--device cuda:9", "there is no device 'cuda:9' here"),
+        ("--engine submitit --address local --device cuda:9", "there is no device 'cuda:9' here"),
+        ("--engine submitit --address local --slurm color=red", "--slurm: "),
+        ("--engine ray --address 127.0.0.1:9", "no cluster of Ray answers at 127.0.0.1:9: "),
+        ("--engine ray --slurm partition=a", "--slurm is for --engine submitit"),
+        ("--address nowhere", "are for --engine ray or submitit"),
+        ("--gpus-per-run 1", "are for --engine ray or submitit"),
     ],
 )
 def test_engines_refuse_what_they_cannot_do(options, culprit, capsys, monkeypatch, tmp_path):

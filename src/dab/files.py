@@ -31,6 +31,9 @@ def location(text: str) -> Location:
     PosixPath('/mnt/results')
     >>> location("memory://bucket/results") / "table.md"
     MemoryPath('/bucket/results/table.md', protocol='memory')
+    >>> location("file://host/results")
+    Traceback (most recent call last):
+    ValueError: file://host/results names a host: give file:///FOLDER
     >>> location("ftp://host/results")
     Traceback (most recent call last):
     ValueError: ftp:// may show half a file: give a folder, mounted if need be, or a URL of s3, ...
@@ -39,6 +42,8 @@ def location(text: str) -> Location:
     if not separator:
         return Path(text)
     if protocol == "file":
+        if not path.startswith("/"):
+            raise ValueError(f"{text} names a host: give file:///FOLDER")
         return Path(path)
     if protocol not in STORES:
         raise ValueError(

@@ -26,7 +26,12 @@ class Failure:
     lost: bool = False
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of_source(cls) -> Failure:
+        """The failure of a run that has nothing to be compared with."""
+        return cls("the source run of its stream has failed")
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
         """The failure that an error is; those that are meant for users speak for themselves."""
         summary = f"{type(error).__name__}: {error}"
         if isinstance(error, ValueError | OSError):

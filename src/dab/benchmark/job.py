@@ -60,6 +60,11 @@ class Job:
             loggers=[create_logger(name, self.out) for name in self.log],
         )
 
+    @property
+    def stream_key(self) -> str:
+        """What all jobs of a stream have in common, and no others."""
+        return repr((self.cell.source(), self.task))
+
     def stream(self) -> Stream:
         """What the cell's method is shown."""
         return stream_of(self.cell, _task(self.task), self.cache)
@@ -85,7 +90,7 @@ def work(job: Job) -> Failure | None:
             _imported(module)
         torch.set_num_threads(job.threads)
         job.run()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Failure.of(error)
     return None
 

@@ -32,7 +32,7 @@ def pooled(results: Iterable[Result]) -> list[Result]:
     errors = {_stream(whole): whole.error for whole in wholes if whole.card["source_error"] is None}
     return [
         replace(whole, card={**whole.card, "source_error": errors[_stream(whole)]})
-        if "shard" in whole.card and whole.card["source_error"] is not None
+        if "shard" in whole.card and _stream(whole) in errors and whole.card["source_error"]
         else whole
         for whole in wholes
     ]
@@ -68,7 +68,8 @@ def _pool(pieces: list[Result]) -> Result:
         errors[domain] = 100 * wrong / sum(images.get(domain, 0) for images in shown)
     seconds = sum(piece.seconds for piece in pieces)
     shard = first.card["shard"]
-    rates = [piece.update_rate * size for piece, size in zip(pieces, samples, strict=True)]
+    calls = [sum(-(-n // first.card["batch_size"]) for n in images.values()) for images in shown]
+    updates = [piece.update_rate * n for piece, n in zip(pieces, calls, strict=True)]
     return replace(
         first,
         card={
@@ -82,7 +83,7 @@ def _pool(pieces: list[Result]) -> Result:
         windows=[],  # each piece has a time of its own
         predictions=key({"pieces": sorted(piece.predictions for piece in pieces)}),
         updates=sum(piece.updates for piece in pieces),
-        update_rate=sum(rates) / sum(samples),
+        update_rate=sum(updates) / sum(calls),
         admitted=sum(piece.admitted for piece in pieces),
         skipped=sum(piece.skipped for piece in pieces),
         seconds=seconds,

@@ -46,11 +46,16 @@ class Result:
     def write(self, folder: Location) -> None:
         files.write(folder / FILE, json.dumps(asdict(self), indent=1))
 
+    @staticmethod
+    def exists(folder: Location) -> bool:
+        """Whether the run in a folder has finished."""
+        return (folder / FILE).exists()
+
     @classmethod
     def read(cls, folder: Location) -> Result | None:
         """The result in a folder, or None if its run has not finished."""
         file = folder / FILE
-        if not file.exists():
+        if not cls.exists(folder):
             return None
         try:
             return cls(**json.loads(file.read_text()))

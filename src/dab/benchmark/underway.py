@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,7 +72,8 @@ class Underway:
             windows=errors_by_window(wrong, window),
             time=time.time(),
         )
-        files.write(self.file, json.dumps(asdict(progress)))
+        with suppress(OSError):  # a storage that does not answer for once is no reason to stop
+            files.write(self.file, json.dumps(asdict(progress)))
         self._due = time.monotonic() + SECONDS
 
     def end(self) -> None:

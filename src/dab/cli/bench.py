@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     engines.add_argument(
         "--gpus-per-run",
-        type=float,
+        type=_share,
         help="may be a part of one with ray (default: 1 with --device cuda, else 0)",
     )
     engines.add_argument(
@@ -110,12 +111,18 @@ def _pieces(text: str) -> list[Shard]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _parameter(text: str) -> tuple[str, Any]:
-    from dab.benchmark import parse_method
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
+    return value
 
-    ((_, options),) = parse_method(f"sbatch {text}")
-    ((name, value),) = options.items()
-    return name, value
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"is written NAME=VALUE, got {text!r}")
+    return name, int(value) if value.isdecimal() else value
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -269,10 +276,18 @@ def run_all(chosen: argparse.Namespace, grid: list[Job], view: Bars) -> list[Res
         address=chosen.address,
         options=dict(chosen.slurm),
     )
-    if chosen.engine == "local":
-        grid[0].cell.compute.check()
-        if runs_at_once(resources) == 1:
-            return run_here(grid, view)
+    if chosen.engine == "local" and (chosen.address or chosen.slurm or chosen.gpus_per_run):
+        raise ValueError("--address, --slurm and --gpus-per-run are for --engine ray or submitit")
+    if chosen.slurm and chosen.engine != "submitit":
+        raise ValueError("--slurm is for --engine submitit")
+    if (
+        chosen.engine == "local"
+        or chosen.address == "local"
+        or (chosen.engine == "ray" and chosen.address is None)
+    ):
+        grid[0].cell.compute.check()  # the cluster is this machine
+    if chosen.engine == "local" and runs_at_once(resources) == 1:
+        return run_here(grid, view)
     if str(chosen.out).startswith("memory://"):
         raise ValueError(f"{chosen.out} is known to one process only: give --jobs 1")
     return dispatch(grid, ENGINES[chosen.engine](resources), view)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
+from dab import files
 from dab.benchmark.engines.engine import Engine, Runs
 from dab.benchmark.estimate import forwards
 from dab.benchmark.failure import Failure
@@ -24,6 +25,7 @@ __all__ = ["dispatch"]
 TICK = 0.05  # seconds from one question whether a run has ended to the next
 LOOK = 1.0  # seconds from one look at the progress of runs to the next
 LOOKS = 20  # runs that are looked at each time: a storage does not like thousands
+LATE = 10.0  # seconds that a result may be on its way
 LOSSES = 3  # of its process or machine that a run may have; it goes on from its checkpoint
 
 
@@ -66,18 +68,19 @@ class _Grid:
         self._failed: set[int] = set()
         self._next: deque[int] = deque()  # to be looked at
         self._seen: dict[int, int] = {}  # images, when a run was last looked at
-        self._losses: Counter[int] = Counter()
+        self._losses: Counter[int] = Counter()  # without a move in between
+        self._lost_at: dict[int, int] = {}  # images that a run had seen
         sources = [number for number, job in enumerate(jobs) if job.cell.is_source]
         self._streams: dict[str, Stream] = {}
         for number in sources:
-            self._streams.setdefault(_stream(jobs[number]), jobs[number].stream())
+            self._streams.setdefault(jobs[number].stream_key, jobs[number].stream())
         for number, job in enumerate(jobs):
-            if _stream(job) not in self._streams:
+            if job.stream_key not in self._streams:
                 raise ValueError(f"a grid needs the source run of every stream, not so {job.cell}")
-            self.waiting[_stream(job)].append(number)
+            self.waiting[job.stream_key].append(number)
         for number in sources:
-            if number in self.waiting[_stream(jobs[number])]:
-                self.waiting[_stream(jobs[number])].remove(number)
+            if number in self.waiting[jobs[number].stream_key]:
+                self.waiting[jobs[number].stream_key].remove(number)
                 self._release(number, None)
 
     @property
@@ -90,9 +93,9 @@ class _Grid:
             return {}
         order = sorted(self.ready, key=lambda n: (not self.jobs[n].cell.is_source, -self._cost(n)))
         taken: dict[int, Job] = {}
-        for number in order[:room]:
-            folder = self.ready[number]
-            if folder not in self.running.values():  # or it is the same cell once more
+        for number in order:
+            # A folder that has one under way is that of the same cell once more.
+            if len(taken) < room and self.ready[number] not in self.running.values():
                 self.running[number] = self.ready.pop(number)
                 self._next.append(number)
                 taken[number] = self.jobs[number]
@@ -102,14 +105,29 @@ class _Grid:
         """A run has ended, well if there is no failure."""
         folder = self.running.pop(number)
         self._next.remove(number)
-        if failure is None:
+        if failure is None or (failure.lost and Result.exists(folder)):
             self._finish(number, folder)
-        elif failure.lost and self._losses[number] < LOSSES:
-            self._losses[number] += 1
+        elif failure.lost and self._may_go_on(number, folder):
             self.view.lost(self.jobs[number].cell, failure)
             self.ready[number] = folder
         else:
             self._fail(number, failure)
+
+    def _may_go_on(self, number: int, folder: Location) -> bool:
+        """Whether a lost run has moved since it was lost before, or not been lost too often."""
+        seen = self._progress(folder)
+        if seen > self._lost_at.get(number, -1):
+            self._lost_at[number], self._losses[number] = seen, 0
+        self._losses[number] += 1
+        return self._losses[number] <= LOSSES
+
+    @staticmethod
+    def _progress(folder: Location) -> int:
+        try:
+            progress = Progress.read(folder)
+        except (OSError, ValueError):
+            return 0
+        return 0 if progress is None else progress.seen
 
     def look(self) -> None:
         """Show how far some of the runs are, other ones each time."""
@@ -125,13 +143,13 @@ class _Grid:
 
     def _cost(self, number: int) -> float:
         job = self.jobs[number]
-        return forwards(job.cell) * self._streams[_stream(job)].samples
+        return forwards(job.cell) * self._streams[job.stream_key].samples
 
     def _release(self, number: int, source_error: float | None) -> None:
         """A job may start, unless its result is there."""
         job = self.jobs[number]
         try:
-            folder = job.folder(self._streams[_stream(job)], source_error)
+            folder = job.folder(self._streams[job.stream_key], source_error)
             result = Result.read(folder)
         except Exception as error:  # the other cells are none the worse for it
             self._fail(number, Failure.of(error))
@@ -143,7 +161,7 @@ class _Grid:
 
     def _finish(self, number: int, folder: Location) -> None:
         try:
-            result = Result.read(folder)
+            result = _arrived(folder)
         except (OSError, ValueError) as error:
             self._fail(number, Failure.of(error))
             return
@@ -165,7 +183,7 @@ class _Grid:
         self.results[number] = result
         self.view.done(job.cell, result)
         if job.cell.is_source:
-            for other in self.waiting.pop(_stream(job), []):
+            for other in self.waiting.pop(job.stream_key, []):
                 is_source = self.jobs[other].cell.is_source
                 self._release(other, None if is_source else result.error)
 
@@ -174,10 +192,14 @@ class _Grid:
         self._failed.add(number)
         self.view.failed(job.cell, failure)
         if job.cell.is_source:
-            for other in self.waiting.pop(_stream(job), []):
-                self._fail(other, Failure("the source run of its stream has failed"))
+            for other in self.waiting.pop(job.stream_key, []):
+                self._fail(other, Failure.of_source())
 
 
-def _stream(job: Job) -> str:
-    """What all jobs of a stream have in common, and no others."""
-    return repr((job.cell.source(), job.task))
+def _arrived(folder: Location) -> Result | None:
+    """The result of a run that has ended: shared folders show files of other machines late."""
+    until = time.monotonic() + LATE
+    while (result := Result.read(folder)) is None and time.monotonic() < until:
+        files.found(folder, "*")  # looking through a folder brings it up to date
+        time.sleep(LOOK)
+    return result

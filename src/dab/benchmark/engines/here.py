@@ -14,14 +14,22 @@ __all__ = ["run_here"]
 
 def run_here(jobs: Sequence[Job], view: Bars) -> list[Result]:
     """The results that there are in the end, in the order of the jobs."""
-    return [result for job in jobs if (result := _attempt(job, view)) is not None]
+    results: list[Result] = []
+    failed: set[str] = set()  # streams whose source run has
+    for job in jobs:
+        outcome = Failure.of_source() if job.stream_key in failed else _outcome(job, view)
+        if isinstance(outcome, Result):
+            results.append(outcome)
+            view.done(job.cell, outcome)
+        else:
+            view.failed(job.cell, outcome)
+            if job.cell.is_source:
+                failed.add(job.stream_key)
+    return results
 
 
-def _attempt(job: Job, view: Bars) -> Result | None:
+def _outcome(job: Job, view: Bars) -> Result | Failure:
     try:
-        result = job.run(view.watch)
-    except Exception as error:  # the other cells are none the worse for it
-        view.failed(job.cell, Failure.of(error))
-        return None
-    view.done(job.cell, result)
-    return result
+        return job.run(view.watch)
+    except (Exception, SystemExit) as error:  # the other cells are none the worse for it
+        return Failure.of(error)

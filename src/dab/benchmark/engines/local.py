@@ -32,7 +32,8 @@ def runs_at_once(resources: Resources) -> int:
     if resources.jobs is not None:
         return resources.jobs
     if torch.device(resources.device).type == "cuda":
-        return 1 if torch.device(resources.device).index is not None else torch.cuda.device_count()
+        is_one = torch.device(resources.device).index is not None
+        return 1 if is_one else max(1, torch.cuda.device_count())
     if torch.device(resources.device).type != "cpu":
         return 1
     affinity = getattr(os, "sched_getaffinity", None)  # Linux knows of fewer cores than there are
@@ -74,7 +75,7 @@ class Local:
             number, worker.number = worker.number, None
             try:
                 found[number] = worker.connection.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # also in the middle of a message
                 found[number] = Failure(_end(worker.process.wait()), lost=True)
                 self._workers[slot] = None
         return found

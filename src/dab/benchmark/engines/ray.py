@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import Any
 
 from dab.benchmark.engines.engine import Resources, Runs
@@ -13,7 +14,10 @@ from dab.benchmark.job import work
 
 __all__ = ["Ray"]
 
+logger = logging.getLogger("dab")
+
 OBJECTS = 100 * 2**20  # bytes of shared memory: nothing but jobs and failures goes through it
+ANSWER = 5.0  # seconds that a cluster has to answer
 PATIENCE = 60.0  # seconds that runs have for their checkpoints when they are stopped
 
 
@@ -42,15 +46,33 @@ class Ray:
             "object_store_memory": OBJECTS,
             "_node_ip_address": "127.0.0.1",
         }
-        ray.init(
-            address=resources.address or "local",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **(own if is_local else {}),
-        )
+        if not is_local:
+            _check_answer(str(resources.address))
+        try:
+            ray.init(
+                address=resources.address or "local",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **(own if is_local else {}),
+            )
+        except (RuntimeError, ConnectionError) as error:  # another version, say
+            raise ValueError(f"Ray cannot be had: {str(error).splitlines()[0]}") from error
+        self._check_room(is_local)
         self._work = ray.remote(
             num_cpus=resources.threads, num_gpus=resources.gpus_per_run, max_retries=0
         )(work)
+
+    def _check_room(self, is_local: bool) -> None:
+        """Ray waits silently for a machine that is large enough."""
+        needed = {"CPU": self._resources.threads, "GPU": self._resources.gpus_per_run}
+        for node in self._ray.nodes():
+            if node["Alive"] and all(node["Resources"].get(k, 0) >= v for k, v in needed.items()):
+                return
+        problem = f"no machine of the cluster has {needed['CPU']} CPUs and {needed['GPU']:g} GPUs"
+        if is_local:
+            self._ray.shutdown()
+            raise ValueError(problem)
+        logger.warning("%s: runs wait until one comes", problem)  # some clusters grow
 
     @property
     def room(self) -> int:
@@ -94,3 +116,14 @@ class Ray:
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)
         self._ray.shutdown()
+
+
+def _check_answer(address: str) -> None:
+    """Ray itself tries an address for minutes before it says that nobody is there."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # "auto", or what Ray understands
+    try:
+        socket.create_connection((host, int(port)), ANSWER).close()
+    except OSError as error:
+        raise ValueError(f"no cluster of Ray answers at {address}: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ __all__ = ["Submitit"]
 LOGS = Path("submitit")  # in the current folder, as Slurm does it
 MINUTES = 240  # of a run; one that takes longer is queued again, and goes on
 AT_ONCE = 1000  # runs of an array, as far as the cluster allows it
+LOOK = 5.0  # seconds from one look at the jobs of a cluster to the next
 PATIENCE = 60.0  # seconds that runs have for their checkpoints when they are stopped
 
 
@@ -45,17 +45,22 @@ class Submitit:
             self._executor = submitit.AutoExecutor(LOGS.absolute(), cluster=cluster)
         except RuntimeError as error:  # there is no Slurm
             raise ValueError(f"{error}: give --address local to go without") from error
-        self._executor.update_parameters(
-            name="dab",
-            timeout_min=MINUTES,
-            cpus_per_task=resources.threads,
-            gpus_per_node=int(resources.gpus_per_run),
-            slurm_array_parallelism=resources.jobs or AT_ONCE,
-            **{f"slurm_{name}": value for name, value in resources.options.items()},
-        )
-        self._uncompleted = submitit.core.utils.UncompletedJobError
+        try:
+            self._executor.update_parameters(
+                name="dab",
+                timeout_min=MINUTES,
+                cpus_per_task=resources.threads,
+                gpus_per_node=int(resources.gpus_per_run),
+                slurm_array_parallelism=resources.jobs or AT_ONCE,
+                **{f"slurm_{name}": value for name, value in resources.options.items()},
+            )
+        except NameError as error:
+            raise ValueError(f"--slurm: {str(error).splitlines()[0]}") from error
+        self._refused = submitit.core.utils.FailedJobError
         self._is_local = cluster == "local"
-        self._limit = runs_at_once(resources) if self._is_local else sys.maxsize
+        # All arrays together: one is made whenever runs may start.
+        self._limit = runs_at_once(resources) if self._is_local else resources.jobs or AT_ONCE
+        self._next_look = 0.0
         self._jobs: dict[int, Any] = {}
 
     @property
@@ -64,10 +69,17 @@ class Submitit:
 
     def start(self, runs: Runs) -> None:
         if runs:
-            jobs = self._executor.map_array(_Resumable(), list(runs.values()))
+            try:
+                jobs = self._executor.map_array(_Resumable(), list(runs.values()))
+            except self._refused as error:
+                raise ValueError(f"Slurm refuses the runs: {error}") from error
             self._jobs.update(zip(runs, jobs, strict=True))
 
     def ended(self) -> dict[int, Failure | None]:
+        if time.monotonic() < self._next_look:
+            return {}
+        if not self._is_local:  # each question goes to the file system that all machines share
+            self._next_look = time.monotonic() + LOOK
         over = [number for number, job in self._jobs.items() if job.done()]
         return {number: self._outcome(self._jobs.pop(number)) for number in over}
 
@@ -76,7 +88,7 @@ class Submitit:
         if error is None:
             outcome: Failure | None = job.result()
             return outcome
-        lost = isinstance(error, self._uncompleted)
+        lost = not isinstance(error, self._refused)
         return Failure(f"job {job.job_id} ended ({job.state})", str(error), lost)
 
     def close(self) -> None:
