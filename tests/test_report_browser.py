@@ -247,6 +247,34 @@ def test_everything_has_a_name_and_can_be_reached_by_keyboard(visit):
     assert {"size", "cost", "inside-rows", "inside", "filter"} <= reached
 
 
+@pytest.mark.parametrize(
+    "place", ["#view", "#inside-rows", "#inside [aria-label=Moment]", "#streams", "#legend"]
+)
+def test_a_button_that_was_pressed_keeps_the_focus(visit, place):
+    page = visit.page
+    for number in (0, 1):
+        text = page.locator(place).get_by_role("button").nth(number).inner_text()
+        page.locator(place).get_by_role("button").nth(number).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(place).get_by_role("button").nth(number)).to_be_focused()
+        assert page.evaluate("document.activeElement.innerText") == text
+
+
+def test_what_takes_the_focus_has_a_name_and_keys(visit):
+    page = visit.page
+    for chart in page.locator(".chart[tabindex], canvas[tabindex]").all():
+        assert chart.get_attribute("role") == "img"
+        assert chart.get_attribute("aria-label")
+    page.wait_for_function("!!document.querySelectorAll('#inside canvas')[1].onkeydown")
+    page.locator("#inside canvas").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tip h4")).to_have_text("class 0")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#tip h4")).to_have_text("class 1")
+    page.keyboard.press("Tab")
+    expect(page.locator("#tip")).to_be_hidden()
+
+
 def test_the_theme_can_be_switched(visit):
     page = visit.page
     theme = "document.documentElement.dataset.theme"
