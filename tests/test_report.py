@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from dab import files
-from dab.benchmark import Cell, TaskRecipe, run
+from dab.benchmark import Cell, TaskRecipe
 from dab.benchmark.compute import Compute
 from dab.benchmark.result import key, results
 from dab.benchmark.run import identity_card, stream_of
@@ -27,15 +28,15 @@ from dab.benchmark.summary import summarise
 from dab.cli import bench, main
 from dab.corruptions import HELD_OUT
 from dab.report import data as report_data
-from dab.report import gather, render
+from dab.report import figures, gather, render
 from dab.report.command import ALL, repeat
-from dab.report.figures import draw, smooth
+from dab.report.figures import draw, smooth, tints
 from dab.report.inside import inside, read_trace
 from dab.report.latex import tables
 from dab.report.palette import _METHODS, BACKGROUND, WORSE, colours
 from dab.streams import Setting, Shard
-from tests.benchmark_task import CORRUPTIONS, tiny_cell, tiny_task
-from tests.report_runs import make_runs
+from tests.benchmark_task import CORRUPTIONS, tiny_task
+from tests.report_runs import make_pieces, make_runs
 
 
 @pytest.fixture(scope="module")
@@ -209,8 +210,18 @@ def test_buffers_are_in_the_order_of_their_sizes(runs, tmp_path):
     shutil.copytree(runs, out)
     sizes = ({"options": {"capacity": size, "update_every": size}} for size in (256, 1024, 64))
     variants(out, "note", *sizes)
-    notes = [line for line in gather(out)["tables"][1]["lines"] if line["method"] == "note"]
+    found = gather(out)
+    notes = [line for line in found["tables"][1]["lines"] if line["method"] == "note"]
     assert [line["capacity"] for line in notes] == [16, 64, 256, 1024]
+    # An update after as many samples as the buffer holds goes with its size, and is one line.
+    rows = [row for row in rows_of_all(found, "correlated") if row["method"] == "note"]
+    labels = ["note M=16 lr=0.05", "note M=64", "note M=256", "note M=1024"]
+    assert [row["label"] for row in rows] == labels
+    assert [row["line"] for row in rows] == ["note lr=0.05", "note", "note", "note"]
+    variants(out, "note", {"options": {"capacity": 64, "update_every": 8}})
+    rows = [row for row in rows_of_all(gather(out), "correlated") if row["method"] == "note"]
+    labels = {"note M=64", "note M=64 update_every=8", "note M=256 update_every=256"}
+    assert labels < {row["label"] for row in rows}  # 64 is the default
 
 
 def test_published_figures_stand_beside(runs, tmp_path):
@@ -320,12 +331,7 @@ def test_damaged_results_are_named(damage, name, runs, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def dealt_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, task = tmp_path_factory.mktemp("pieces"), tiny_task()
-    for method, seed in (("source", 0), ("dab", 0), ("dab", 1)):
-        cell = tiny_cell(method, "correlated", seed=seed)
-        for shard in Shard.parse("4"):  # of 53, 53, 52 and 52 images
-            run(replace(cell, shard=shard), task, folder / "runs", cache=folder / "cache")
-    return folder / "runs"
+    return make_pieces(tmp_path_factory.mktemp("pieces"))
 
 
 def test_pieces_are_reported_together(dealt_out):
@@ -715,6 +721,42 @@ def test_a_mean_stays_within_its_domain():
     stream = {"window": 10, "ends": [30, 60], "samples": 60}
     assert smooth([0, 0, 0, 9, 9, 9], stream) == [0, 0, 0, 9, 9, 9]
     assert smooth([0, 3, 6, 9, 9, 0], {**stream, "ends": None}) == [1.5, 3, 6, 8, 6, 4.5]
+
+
+def test_the_heat_map_has_the_colours_of_the_page(data):
+    page = render(data)
+    for name, sign in (("better", -1), ("worse", 1)):
+        colour = np.array(re.search(rf"--{name}-rgb: ([\d ]+);", page).group(1).split(), float)
+        for difference in (5.0, 25.0, 60.0):
+            strength = min(1, difference / 25) * 0.5
+            expected = 1 - strength + strength * colour / 255
+            assert tints(np.array([[sign * difference]]))[0, 0] == pytest.approx(expected)
+    assert tints(np.array([[0.0, np.nan]])).tolist() == [[[1, 1, 1], [1, 1, 1]]]
+
+
+def test_names_in_the_figure_of_costs_cover_nothing(data):
+    rows = rows_of_all(data, "correlated")
+    near = [{**row, "cost": 3 + n / 50, "error": 40 + n / 9} for n, row in enumerate(rows)]
+    figure = figures._cost(data, {"rows": near})
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    points = axes.transData.transform([(row["cost"], row["error"]) for row in near])
+    assert [text.get_text() for text in axes.texts] == [row["label"] for row in near]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert not any(box.contains(*point) for box in boxes for point in points)
+
+
+def test_a_short_rest_of_a_stream_is_no_window_of_its_own():
+    calls = 60 * 10 + 3
+    trace = {"samples": np.full(calls, 8.0), "fill": np.ones(calls), "admitted": np.zeros(calls)}
+    trace["updated"] = np.arange(calls) >= 60 * 10  # in the rest alone
+    found = inside(trace)
+    assert len(found["at"]) == 60
+    assert found["at"][-1] == 8 * calls
+    assert found["updated"][-1] == pytest.approx(3 / 13, abs=1e-3)
+    longer = inside({name: np.append(values, values[-5:]) for name, values in trace.items()})
+    assert len(longer["at"]) == 61
 
 
 def test_latex_has_the_figures_of_the_rows(data):

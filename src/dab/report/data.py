@@ -280,6 +280,7 @@ def _label(streams: Sequence[Mapping[str, Any]]) -> None:
                 name
                 for name in _distinct(name for other in siblings for name in other["options"])
                 if len({_text(other["options"].get(name, "default")) for other in siblings}) > 1
+                and not all(_goes_with_size(name, other) for other in siblings)
             ]
             words = [row["method"]]
             if row["capacity"] is not None:
@@ -287,10 +288,20 @@ def _label(streams: Sequence[Mapping[str, Any]]) -> None:
             words += [f"{n}={row['options'][n]}" for n in telling if n in row["options"]]
             row["label"] = " ".join(words)
             row["variant"] = siblings.index(row)
-            row["name"] = " ".join(
-                [row["method"], *(f"{name}={value}" for name, value in row["options"].items())]
-            )
+            rest = {n: v for n, v in row["options"].items() if not _goes_with_size(n, row)}
+            row["line"] = _written(row["method"], rest)  # of rows that differ in size alone
+            row["name"] = _written(row["method"], row["options"])
     _tell_apart(streams)
+
+
+def _written(method: str, options: Mapping[str, Any]) -> str:
+    return " ".join([method, *(f"{name}={value}" for name, value in options.items())])
+
+
+def _goes_with_size(name: str, row: Mapping[str, Any]) -> bool:
+    """An update after as many samples as the buffer holds is the same rule at every size."""
+    every = row["details"].get(f"options.{name}")
+    return name == "update_every" and every == _text(row["capacity"])
 
 
 def _tell_apart(streams: Sequence[Mapping[str, Any]]) -> None:
@@ -317,8 +328,8 @@ def _tell_apart(streams: Sequence[Mapping[str, Any]]) -> None:
             details = row.pop("details")
             if telling:
                 said = ", ".join(words[n].get(details.get(n, ""), f"no {n}") for n in telling)
-                row["label"] += f" ({said})"
-                row["name"] += f" ({said})"
+                for text in ("label", "name", "line"):
+                    row[text] += f" ({said})"
 
 
 def _words(name: str, values: Collection[str]) -> dict[str, str]:

@@ -71,7 +71,7 @@ function drawTime() {
     (chosen.view === "error"
       ? `Error in % over windows of ${number(stream.window)} images`
       : `Error less that of the source model in the same window of ${number(stream.window)} images: above 0 is worse than not adapting`) +
-    `; thick: mean over neighbouring windows. ${stream.ends ? "Dashed lines: another domain begins." : "Domains are mixed."}`;
+    `; thick: mean over neighbouring windows. ${stream.ends ? "Dotted lines: another domain begins." : "Domains are mixed."}`;
   const shown = stream.rows.filter(row => !hidden.has(row.id) && row.windows.length);
   const values = row =>
     chosen.view === "error"
