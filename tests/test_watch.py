@@ -92,20 +92,19 @@ def tell(file: Path, result: dict, seen: int) -> None:
 
 
 def new_runs(out: Path) -> None:
-    """A run that comes first among those of its stream, and one of a stream that comes first."""
-    for file in list(out.glob("*/result.json")):
-        result = json.loads(file.read_text())
-        card = result["card"]
-        if (card["method"], card["setting"], card["seed"]) == ("source", "correlated", 0):
-            for change in ({"options": {"output": "other"}}, {"setting": "continual:0.1"}):
-                name = f"new{next(iter(change))}"
-                card = {**result["card"], **change}
-                if name == "newoptions":
-                    card["source_error"] = result["error"]
-                else:
-                    card["setting"], card["data"] = "continual", {**card["data"], "name": "a"}
-                text = json.dumps({**result, "card": card})
-                files.write(out / name / "result.json", text)
+    """A run that stands before others of its stream, and one of a stream that stands first."""
+    found = [json.loads(file.read_text()) for file in out.glob("*/result.json")]
+    place = ("source", "correlated", 0)
+    (source,) = [
+        one for one in found if (*map(one["card"].get, ("method", "setting", "seed")),) == place
+    ]
+    card = source["card"]
+    cards = {
+        "row": {**card, "options": {"output": "other"}, "source_error": source["error"]},
+        "stream": {**card, "data": {**card["data"], "name": "a"}},
+    }
+    for name, changed in cards.items():
+        files.write(out / name / "result.json", json.dumps({**source, "card": changed}))
 
 
 def test_the_server_answers_this_machine_alone(site):
@@ -221,10 +220,12 @@ def test_an_open_page_follows_the_runs(site, out, browser):  # noqa: F811
     tent = page.locator("#legend").get_by_role("button", name="tent")
     tent.click()
     page.locator("#filter").fill("note")
-    head = page.locator("#tables .setting").filter(has_text="correlated").locator("thead th").nth(2)
+    table = page.locator("#tables .setting").filter(has_text="correlated")
+    head = table.locator("thead th").filter(has_text="tiny")
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
-    new_runs(out)  # of another stream, and a row before all others
+    new_runs(out)
+    expect(table.locator("thead th").nth(2)).to_contain_text("a")  # where tiny was
     expect(page.get_by_role("navigation").get_by_role("button")).to_have_count(3)
     expect(page.locator("#time g.line")).to_have_count(6)
     expect(tent).to_have_attribute("aria-pressed", "false")
