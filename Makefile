@@ -21,7 +21,7 @@ lint: .venv/installed
 
 # The documentation, into site/; a link that leads nowhere fails.
 docs: .venv/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: .venv/installed
 	$(BIN)/ruff check --fix .

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dab.benchmark import run
+from dab.streams import Shard
 from tests.benchmark_task import tiny_cell, tiny_task
 
 # Two seeds of each on the sorted stream; on the shuffled one, one.
@@ -31,3 +33,13 @@ def make_runs(folder: Path) -> Path:
     for cell in [*cells, tiny_cell("source"), tiny_cell("dab")]:
         run(cell, task, out, cache=folder / "cache")
     return out
+
+
+def make_pieces(folder: Path, seeds: Sequence[int] = (0, 1)) -> Path:
+    """DAB on a stream that is dealt out to four, in pieces of 53, 53, 52 and 52 images."""
+    task = tiny_task()
+    for seed in seeds:
+        for shard in Shard.parse("4"):
+            cell = replace(tiny_cell("dab", "correlated", seed=seed), shard=shard)
+            run(cell, task, folder / "runs", cache=folder / "cache")
+    return folder / "runs"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import textwrap
 from functools import partial
 from pathlib import Path
@@ -119,6 +123,33 @@ def test_the_examples_of_the_guide_to_models_run(tmp_path):
     model, transform, card = dab.load_model(f"{tmp_path}/mine.py:load")
     assert (card["classes"], transform.crop) == (10, 32)
     assert dab.create("tent", model)(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+SITES = {
+    "as it is": ("", 0, "Documentation built"),
+    "a page that is not there": ("[gone](nowhere.md)", 1, "contains a link 'nowhere.md'"),
+    "a part that is not there": ("[gone](api.md#nothing)", 1, "does not contain an anchor"),
+}
+
+
+@pytest.mark.parametrize("change", SITES)
+def test_a_link_that_leads_nowhere_fails_the_site(change, tmp_path):
+    added, status, said = SITES[change]
+    for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    page = tmp_path / "docs" / "costs.md"
+    page.write_text(f"{page.read_text()}\n{added}\n")
+    (command,) = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text())
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (built.returncode, said in built.stderr) == (status, True), built.stderr
 
 
 def test_every_relative_link_leads_somewhere():

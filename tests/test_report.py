@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import re
+import shlex
 import shutil
 import statistics
 import xml.etree.ElementTree as ET
@@ -15,24 +16,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
+from dab import files
 from dab.benchmark import Cell, TaskRecipe
 from dab.benchmark.compute import Compute
-from dab.benchmark.result import key
+from dab.benchmark.result import key, results
 from dab.benchmark.run import identity_card, stream_of
+from dab.benchmark.summary import summarise
 from dab.cli import bench, main
 from dab.corruptions import HELD_OUT
 from dab.report import data as report_data
-from dab.report import gather, render
+from dab.report import figures, gather, render
 from dab.report.command import ALL, repeat
-from dab.report.figures import draw, smooth
+from dab.report.figures import draw, smooth, tints
 from dab.report.inside import inside, read_trace
 from dab.report.latex import tables
 from dab.report.palette import _METHODS, BACKGROUND, WORSE, colours
-from dab.streams import Setting
+from dab.streams import Setting, Shard
 from tests.benchmark_task import CORRUPTIONS, tiny_task
-from tests.report_runs import make_runs
+from tests.report_runs import make_pieces, make_runs
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +151,79 @@ def test_labels_say_what_tells_rows_apart(data):
     assert [row["variant"] for row in rows_of(data, "correlated").values()] == [0, 0, 0, 0, 0, 1]
 
 
+def variants(out: Path, method: str, *changes: dict) -> None:
+    """Beside each run of a method, others whose cards differ as given."""
+    for file in list(out.glob("*/result.json")):
+        result = json.loads(file.read_text())
+        if result["card"]["method"] == method:
+            for change in changes:
+                card = {**result["card"], **change}
+                files.write(out / key(card) / "result.json", json.dumps({**result, "card": card}))
+
+
+def test_rows_that_differ_in_anything_else_are_told_apart(runs, tmp_path):
+    out = tmp_path / "runs"
+    shutil.copytree(runs, out)
+    half = {"device": "cpu", "precision": "bf16", "compile": False}
+    variants(out, "tent", {"code": "abcd1"}, {"code": "abcd2"}, {"source_images": "f00d"})
+    variants(out, "note", {"compute": half})
+    variants(out, "source", {"published_as": "nothing"})
+    found = gather(out)
+    labels = [row["label"] for row in rows_of_all(found, "correlated")]
+    assert len(set(labels)) == len(labels) == 6 + 5
+    assert {"note M=16 (bf16)", "note M=16 (fp32)", "dab M=8", "dab M=16"} <= set(labels)
+    tents = [label for label in labels if label.startswith("tent")]
+    assert sum("(code abcd1, source images null)" in label for label in tents) == 1
+    assert sum("source images f00d)" in label for label in tents) == 1
+    table = found["tables"][1]
+    assert len(table["lines"]) == len(labels)
+    assert {id for line in table["lines"] for id in line["rows"].values()} == {
+        row["id"] for row in rows_of_all(found, "correlated")
+    }
+    text = tables(found)
+    assert text.count("bf16") == 1
+    assert len(re.findall("code abcd[12]", text)) == 2
+    only_note = [row for row in rows_of_all(found, "correlated") if row["method"] == "note"]
+    stream = {**found["streams"][1], "rows": only_note}
+    written = draw({**found, "streams": [stream], "insides": {}}, tmp_path / "figures")
+    assert "note M=16 (bf16)" in next(f for f in written if f.suffix == ".svg").read_text()
+
+
+def rows_of_all(data: dict, setting: str) -> list[dict]:
+    (stream,) = [stream for stream in data["streams"] if stream["setting"] == setting]
+    return stream["rows"]
+
+
+def test_options_may_be_lists_and_sentences(runs, tmp_path):
+    out = tmp_path / "runs"
+    shutil.copytree(runs, out)
+    variants(out, "tent", *({"options": {"layers": v}} for v in ([1, 2], [3], "all of them")))
+    found = gather(out)
+    labels = {row["label"] for row in rows_of_all(found, "correlated")}
+    assert {"tent layers=[1, 2]", "tent layers=[3]", "tent layers=all of them"} <= labels
+    render(found)
+    tables(found)
+
+
+def test_buffers_are_in_the_order_of_their_sizes(runs, tmp_path):
+    out = tmp_path / "runs"
+    shutil.copytree(runs, out)
+    sizes = ({"options": {"capacity": size, "update_every": size}} for size in (256, 1024, 64))
+    variants(out, "note", *sizes)
+    found = gather(out)
+    notes = [line for line in found["tables"][1]["lines"] if line["method"] == "note"]
+    assert [line["capacity"] for line in notes] == [16, 64, 256, 1024]
+    # An update after as many samples as the buffer holds goes with its size, and is one line.
+    rows = [row for row in rows_of_all(found, "correlated") if row["method"] == "note"]
+    labels = ["note M=16 lr=0.05", "note M=64", "note M=256", "note M=1024"]
+    assert [row["label"] for row in rows] == labels
+    assert [row["line"] for row in rows] == ["note lr=0.05", "note", "note", "note"]
+    variants(out, "note", {"options": {"capacity": 64, "update_every": 8}})
+    rows = [row for row in rows_of_all(gather(out), "correlated") if row["method"] == "note"]
+    labels = {"note M=64", "note M=64 update_every=8", "note M=256 update_every=256"}
+    assert labels < {row["label"] for row in rows}  # 64 is the default
+
+
 def test_published_figures_stand_beside(runs, tmp_path):
     shutil.copytree(runs, tmp_path / "as imagenet")
     for file in (tmp_path / "as imagenet").glob("*/result.json"):
@@ -157,7 +234,17 @@ def test_published_figures_stand_beside(runs, tmp_path):
     assert rows_of(found, "correlated")["tent", None]["published"] == [80.6, "paper"]
     assert rows_of(found, "correlated")["dab", 16]["published"] is None
     assert found["tables"][1]["columns"][0]["published"]
-    assert "80.6" in tables(found)
+    assert "80.6 " in tables(found)
+    assert "*" not in tables(found)
+
+
+def test_figures_that_are_not_from_the_paper_are_starred_in_latex_too(data):
+    rows = [{**row, "published": [12.3, "benchmark"]} for row in data["streams"][1]["rows"]]
+    table = data["tables"][1]
+    columns = [{**column, "published": True} for column in table["columns"]]
+    starred = tables({"streams": [{"rows": rows}], "tables": [{**table, "columns": columns}]})
+    assert starred.count("12.3*") == len(rows)
+    assert "*: not in the paper, from its authors' benchmark.}" in starred
 
 
 def test_a_method_that_is_not_known_here_is_shown_too(runs, tmp_path):
@@ -190,9 +277,9 @@ def test_runs_under_way_are_shown_as_far_as_they_are(runs, tmp_path):
     assert found["rotta", 16]["underway"] == 1
     assert len(found["rotta", 16]["windows"]) == 14
     assert finished["rotta", 16][1]["folder"] in gather(out)["insides"]
-    run = gather(out)["runs"][finished["note", 16][0]["folder"]]
-    assert (run["seen"], run["samples"], run["time"]) == (96, 210, 5.0)
-    assert "error" not in run
+    one = gather(out)["runs"][finished["note", 16][0]["folder"]]
+    assert (one["seen"], one["samples"], one["time"]) == (96, 210, 5.0)
+    assert "error" not in one
     assert render(gather(out))
 
 
@@ -209,6 +296,76 @@ def test_a_damaged_trace_is_named(runs, tmp_path, capsys):
         file.write_bytes(b"PK\x03\x04 no archive")
     assert main(["report", str(tmp_path / "bad")]) == 2
     assert re.search(r"trace\.npz is damaged \(.*\): remove it", capsys.readouterr().err)
+
+
+RESULT_DAMAGE = {
+    "no card": (lambda result: result.update(card={}), "its card has no usable method"),
+    "no options": (lambda result: result["card"].pop("options"), "no usable options"),
+    "no domains": (lambda result: result["card"]["data"].update(domains=[]), "has no domains"),
+    "no model": (lambda result: result["card"].update(model=None), "no usable model.name"),
+    "no setting": (lambda result: result["card"].update(setting="backwards"), "backwards"),
+    "no piece": (lambda result: result["card"].update(shard={"number": 0}), "no usable shard.pie"),
+    "no number": (lambda result: result.update(error=float("nan")), "NaN is no figure"),
+}
+
+
+@pytest.mark.parametrize("damage", RESULT_DAMAGE)
+@pytest.mark.parametrize("name", ["result.json", "progress.json"])
+def test_damaged_results_are_named(damage, name, runs, tmp_path, capsys):
+    change, reason = RESULT_DAMAGE[damage]
+    source = next(runs.glob("*/result.json"))
+    result = json.loads(source.read_text())
+    if name == "progress.json":
+        progress = {"seen": 96, "samples": 210, "window": 16, "windows": [], "time": 5.0}
+        result = {"card": result["card"], **progress}
+    change(result)
+    file = tmp_path / "bad" / name
+    file.parent.mkdir()
+    file.write_text(json.dumps(result))
+    assert main(["report", str(tmp_path)]) == 2
+    assert re.search(rf"{file} is damaged \(.*{re.escape(reason)}", capsys.readouterr().err)
+
+
+# Streams that were dealt out
+
+
+@pytest.fixture(scope="module")
+def dealt_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pieces(tmp_path_factory.mktemp("pieces"))
+
+
+def test_pieces_are_reported_together(dealt_out):
+    found = gather(dealt_out)
+    (stream,) = found["streams"]
+    assert stream["title"] == "tiny, correlated, 4 interleaved pieces"
+    assert stream["detail"].startswith("3 domains, 210 images, severity 5")
+    expected = summarise(results(dealt_out))
+    rows = {row["method"]: row for row in stream["rows"]}
+    assert [(row["method"], row["error"], row["seeds"]) for row in stream["rows"]] == [
+        (row.method, row.error, list(row.seeds)) for row in expected
+    ]
+    assert len(rows["dab"]["runs"]) == 8
+    assert rows["dab"]["errors"] == expected[1].errors
+    assert rows["dab"]["cost"] > 0
+    (table,) = found["tables"]
+    assert [line["method"] for line in table["lines"]] == ["source", "dab"]
+    assert len(found["runs"]) == 16
+    titles = [one["title"] for one in found["runs"].values()]
+    assert len(set(titles)) == 16
+    assert found["runs"][rows["dab"]["runs"][1]]["title"].endswith("interleaved piece 2 of 4")
+    assert all("--samples 70 " in one["command"] for one in found["runs"].values())
+    render(found)
+
+
+def test_pieces_are_under_way_until_all_have_ended(dealt_out, tmp_path):
+    shutil.copytree(dealt_out, tmp_path / "runs")
+    (row,) = [row for row in gather(dealt_out)["streams"][0]["rows"] if row["method"] == "dab"]
+    (tmp_path / "runs" / row["runs"][2] / "result.json").unlink()
+    found = gather(tmp_path / "runs")
+    (half,) = [row for row in found["streams"][0]["rows"] if row["method"] == "dab"]
+    assert (half["id"], half["seeds"], half["underway"]) == (row["id"], [1], 1)
+    assert half["runs"][:4] == row["runs"][4:]
+    render(found)
 
 
 # Inside the buffer
@@ -272,12 +429,22 @@ def test_the_page_needs_nothing_besides(data):
     assert "connect-src 'none'" in page
 
 
-def test_nothing_in_the_data_can_break_out_of_the_page(data):
+def test_nothing_in_the_data_can_break_out_of_the_page(runs, tmp_path):
     evil = "</script><script>alert(1)</script>"
-    page = render({**data, "title": evil})
+    out = tmp_path / "runs"
+    shutil.copytree(runs, out)
+    model = {"name": evil, "weights": evil}
+    data = {"name": evil, "samples": 210, "domains": [*CORRUPTIONS], "severity": 5}
+    variants(out, "tent", {"method": evil}, {"options": {evil: evil}}, {"code": evil})
+    variants(out, "source", {"model": model}, {"data": data}, {evil: evil})
+    found = {**gather(out), "title": evil}
+    assert evil in found["palette"]
+    assert any(evil in stream["detail"] for stream in found["streams"])
+    assert any(evil in row["label"] for stream in found["streams"] for row in stream["rows"])
+    page = render(found)
     assert evil not in page
     embedded = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert json.loads(embedded.group(1)) == {**data, "title": evil}
+    assert json.loads(embedded.group(1)) == found
 
 
 def test_five_hundred_runs_stay_below_five_megabytes(runs, tmp_path):
@@ -311,6 +478,22 @@ def test_the_command_writes_it_all(runs, tmp_path, capsys):
     assert len(list((tmp_path / "figures").iterdir())) == 4
     assert main(["report", str(out), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").exists()
+
+
+def test_places_that_cannot_be_written_are_named_before_anything_is(runs, tmp_path, capsys):
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    file.touch()
+    page = tmp_path / "page.html"
+    for arguments, reason in {
+        ("--out", folder): f"--out {folder} is a folder: name a file",
+        ("--out", file / "page.html"): f"--out needs a folder, and {file} is a file",
+        ("--out", page, "--latex", folder): f"--latex {folder} is a folder: name a file",
+        ("--out", page, "--figures", file): f"--figures needs a folder, and {file} is a file",
+    }.items():
+        assert main(["report", str(runs), *map(str, arguments)]) == 2
+        assert reason in capsys.readouterr().err
+    assert set(tmp_path.iterdir()) == {folder, file}
 
 
 # The command that repeats a run
@@ -351,6 +534,33 @@ def test_the_command_of_a_card_makes_the_same_card(name, samples, monkeypatch, t
     assert identity_card(again, same, stream_of(again, same, tmp_path), 12.5) == card
 
 
+@pytest.mark.parametrize("text", ["4", "4:consecutive", "2"])
+@pytest.mark.parametrize("setting", ["correlated", "mixed"])
+def test_the_command_of_a_piece_makes_all_of_them(text, setting, monkeypatch, tmp_path):
+    monkeypatch.setitem(ALL, "glyphs", 70)
+    cell, task = (
+        Cell("dab", {"capacity": 8}, setting=Setting.parse(setting), seed=3),
+        glyphs_like(7),
+    )
+    cell = replace(cell, corruptions=("fog", "snow", "contrast"))
+
+    def cards(cells: list[Cell], task: object) -> list[dict]:
+        return [identity_card(one, task, stream_of(one, task, tmp_path), 9.5) for one in cells]
+
+    pieces = cards([replace(cell, shard=shard) for shard in Shard.parse(text)], task)
+    caught = {}
+    monkeypatch.setattr(bench, "execute", lambda chosen, domains: caught.update(c=chosen) or 0)
+    for card in pieces:
+        command = repeat(card)
+        assert main(shlex.split(command.text)[1:]) == 0
+        again = [one for one in bench.cells(caught["c"]) if one.method == "dab"]
+        if len(command.notes) == 1:  # one number of images alone has such a piece
+            assert cards(again, glyphs_like(caught["c"].samples)) == pieces
+        else:
+            assert re.search(r"--samples may have been .*7|--samples 7 ", str(command))
+    assert text == "4" or len(command.notes) == 1
+
+
 def test_data_sets_are_as_large_as_the_command_believes():
     assert len(TaskRecipe("glyphs").create().data.images) == ALL["glyphs"]
 
@@ -380,7 +590,15 @@ def test_models_and_data_on_disk_are_in_the_command(model, data, words, tmp_path
         ({"options": {"lr": 0.1, "output": "7"}}, "option output was '7', which cannot be written"),
         ({"model": {"name": "timm/vit", "tag": "file", "sha256": "ab12"}}, "SHA-256 ab12"),
         ({"data": ON_DISK_DATA}, "DATA is the folder of the images"),
-        ({"shard": {"number": 2, "pieces": 3}}, "piece 2 of --shard-streams"),
+        (
+            {"shard": {"number": 2, "pieces": 3, "kind": "consecutive"}},
+            "this makes all 3 pieces; this one is number 3",
+        ),
+        ({"options": {"layers": [1, 2]}}, "option layers was [1, 2], which cannot be written"),
+        ({"options": {"output": "two words"}}, "option output was 'two words', which cannot"),
+        ({"compute": {"device": "cpu", "engine": "x"}}, "compute.engine was 'x'"),
+        ({"data": ON_DISK_DATA, "source_images": "ab"}, "add --source-images with the folder"),
+        ({"data": ON_DISK_DATA | {"name": "imagenet-c"}}, "or --image-list if that was given"),
         ({"engine": "steam"}, "engine was 'steam'"),
     ],
 )
@@ -503,6 +721,42 @@ def test_a_mean_stays_within_its_domain():
     stream = {"window": 10, "ends": [30, 60], "samples": 60}
     assert smooth([0, 0, 0, 9, 9, 9], stream) == [0, 0, 0, 9, 9, 9]
     assert smooth([0, 3, 6, 9, 9, 0], {**stream, "ends": None}) == [1.5, 3, 6, 8, 6, 4.5]
+
+
+def test_the_heat_map_has_the_colours_of_the_page(data):
+    page = render(data)
+    for name, sign in (("better", -1), ("worse", 1)):
+        colour = np.array(re.search(rf"--{name}-rgb: ([\d ]+);", page).group(1).split(), float)
+        for difference in (5.0, 25.0, 60.0):
+            strength = min(1, difference / 25) * 0.5
+            expected = 1 - strength + strength * colour / 255
+            assert tints(np.array([[sign * difference]]))[0, 0] == pytest.approx(expected)
+    assert tints(np.array([[0.0, np.nan]])).tolist() == [[[1, 1, 1], [1, 1, 1]]]
+
+
+def test_names_in_the_figure_of_costs_cover_nothing(data):
+    rows = rows_of_all(data, "correlated")
+    near = [{**row, "cost": 3 + n / 50, "error": 40 + n / 9} for n, row in enumerate(rows)]
+    figure = figures._cost(data, {"rows": near})
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    points = axes.transData.transform([(row["cost"], row["error"]) for row in near])
+    assert [text.get_text() for text in axes.texts] == [row["label"] for row in near]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert not any(box.contains(*point) for box in boxes for point in points)
+
+
+def test_a_short_rest_of_a_stream_is_no_window_of_its_own():
+    calls = 60 * 10 + 3
+    trace = {"samples": np.full(calls, 8.0), "fill": np.ones(calls), "admitted": np.zeros(calls)}
+    trace["updated"] = np.arange(calls) >= 60 * 10  # in the rest alone
+    found = inside(trace)
+    assert len(found["at"]) == 60
+    assert found["at"][-1] == 8 * calls
+    assert found["updated"][-1] == pytest.approx(3 / 13, abs=1e-3)
+    longer = inside({name: np.append(values, values[-5:]) for name, values in trace.items()})
+    assert len(longer["at"]) == 61
 
 
 def test_latex_has_the_figures_of_the_rows(data):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from dab.report import gather, render
-from tests.report_runs import make_runs
+from tests.report_runs import make_pieces, make_runs
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(
@@ -183,6 +184,41 @@ def test_a_run_has_its_card_and_a_command_to_copy(visit):
     expect(page.locator("#runs")).to_contain_text("No run has all of these words.")
 
 
+LABELS = """
+place => {
+  const names = [...document.querySelectorAll(`${place} svg .label`)];
+  const marks = [...document.querySelectorAll(`${place} svg :is(circle, polygon)`)];
+  const boxes = [...names, ...marks].map(node => node.getBoundingClientRect());
+  const chart = document.querySelector(`${place} svg`).getBoundingClientRect();
+  const covered = [];
+  names.forEach((name, i) => {
+    const a = boxes[i];
+    if (a.left < chart.left || a.right > chart.right + 1) covered.push([name.textContent, "cut"]);
+    boxes.forEach((b, j) => {
+      const over = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const under = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (i !== j && over > 1 && under > 3) covered.push([name.textContent, j]);
+    });
+  });
+  return [names.length, covered];
+}
+"""
+
+
+def test_names_cover_neither_points_nor_each_other(visit):
+    for place in ("#size", "#cost"):
+        names, covered = visit.page.evaluate(LABELS, place)
+        assert names >= 3
+        assert covered == []
+
+
+def test_the_mean_is_seen_without_scrolling(visit):
+    heads = visit.page.locator("#domains thead th").all_inner_texts()
+    assert heads[:2] == ["method", "mean"]
+    first = visit.page.locator("#domains tbody td").first.bounding_box()
+    assert first["x"] + first["width"] <= visit.page.viewport_size["width"]
+
+
 def test_nothing_is_wider_than_the_window(visit):
     page = visit.page
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
@@ -245,6 +281,51 @@ def test_everything_has_a_name_and_can_be_reached_by_keyboard(visit):
         reached.add(page.evaluate("document.activeElement.closest('[id]')?.id"))
     assert {"theme", "tables", "streams", "view", "time", "legend", "domains"} <= reached
     assert {"size", "cost", "inside-rows", "inside", "filter"} <= reached
+
+
+def test_a_button_that_was_pressed_keeps_the_focus(visit):
+    page = visit.page
+    places = ["#view", "#inside-rows", "#inside [aria-label=Moment]", "#streams", "#legend"]
+    for place, number in product(places, (0, 1)):
+        text = page.locator(place).get_by_role("button").nth(number).inner_text()
+        page.locator(place).get_by_role("button").nth(number).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(place).get_by_role("button").nth(number)).to_be_focused()
+        assert page.evaluate("document.activeElement.innerText") == text
+
+
+def test_what_takes_the_focus_has_a_name_and_keys(visit):
+    page = visit.page
+    for chart in page.locator(".chart[tabindex], canvas[tabindex]").all():
+        assert chart.get_attribute("role") == "img"
+        assert chart.get_attribute("aria-label")
+    page.wait_for_function("!!document.querySelectorAll('#inside canvas')[1].onkeydown")
+    page.locator("#inside canvas").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tip h4")).to_have_text("class 0")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#tip h4")).to_have_text("class 1")
+    page.keyboard.press("Tab")
+    expect(page.locator("#tip")).to_be_hidden()
+
+
+def test_a_stream_in_pieces_has_no_time_of_its_own(browser, tmp_path):
+    (tmp_path / "page.html").write_text(render(gather(make_pieces(tmp_path, seeds=(0,)))))
+    visit = Visit(browser.new_page())
+    page = visit.page
+    page.goto((tmp_path / "page.html").as_uri())
+    expect(page.locator("#tables tbody tr")).to_have_count(2)
+    expect(page.locator("#time-note")).to_contain_text("each piece has a time of its own")
+    for hidden in ("#view", "#time", "#legend", "#inside-section"):
+        expect(page.locator(hidden)).to_be_hidden()
+    expect(page.locator("#domains tbody tr")).to_have_count(2)
+    page.locator("#filter").fill("capacity=16")
+    page.locator("#runs summary").filter(has_text="piece 2 of 4").click()
+    command = page.locator("#runs pre").first
+    expect(command).to_contain_text("dab bench --method 'dab capacity=16 ")
+    expect(command).to_contain_text("--shard-streams 4")
+    assert visit.complaints == []
+    page.close()
 
 
 def test_the_theme_can_be_switched(visit):

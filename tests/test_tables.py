@@ -44,7 +44,10 @@ def made_up(
     card = {
         "method": method,
         "options": Cell(method, options).all_options(),
-        "data": {"name": data, "images": "a1b2", "domains": list(domains)},
+        "data": {
+            **{"name": data, "images": "a1b2", "samples": 64},
+            **{"domains": list(domains), "severity": 5},
+        },
         "model": {"name": "a net"},
         "setting": setting,
         "seed": seed,

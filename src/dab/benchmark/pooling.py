@@ -9,51 +9,69 @@ from typing import Any
 
 from dab.benchmark.result import Result, key
 
-__all__ = ["pooled"]
+__all__ = ["pooled", "whole"]
 
 # What runs on the same stream may differ in.
 METHOD = ("method", "code", "options", "source_images")
 
 
 def pooled(results: Iterable[Result]) -> list[Result]:
-    """Results for whole streams: pieces are pooled, where all are there; others stay as they are.
+    """Results for whole streams: pieces are pooled, others stay as they are.
 
-    Errors are wrong predictions by images over all pieces, as if one adapter had made them.
+    Pieces of which not all are there, or not all of the source model on the same stream, are left
+    out. Errors are wrong predictions by images over all pieces, as if one adapter had made them.
     """
     groups: dict[str, dict[int, Result]] = {}
     for result in results:
-        shard = result.card.get("shard", {"number": 0})
-        groups.setdefault(key(_whole(result.card)), {})[shard["number"]] = result
-    wholes = [
-        _pool(list(group.values()))
-        for group in groups.values()
-        if len(group) == next(iter(group.values())).card.get("shard", {"pieces": 1})["pieces"]
-    ]
-    errors = {_stream(whole): whole.error for whole in wholes if whole.card["source_error"] is None}
+        number = result.card.get("shard", {}).get("number", 0)
+        groups.setdefault(key(whole(result.card)), {})[number] = result
+    wholes = [_pool(list(group.values())) for group in groups.values() if _is_complete(group)]
+    errors = {_stream(found): found.error for found in wholes if found.card["source_error"] is None}
     return [
-        replace(whole, card={**whole.card, "source_error": errors[_stream(whole)]})
-        if "shard" in whole.card and _stream(whole) in errors and whole.card["source_error"]
-        else whole
-        for whole in wholes
+        replace(found, card={**found.card, "source_error": errors[_stream(found)]})
+        if "shard" in found.card and found.card["source_error"] is not None
+        else found
+        for found in wholes
+        if "shard" not in found.card or _stream(found) in errors
     ]
 
 
-def _whole(card: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the cards of all pieces have in common."""
+def whole(card: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the cards of all pieces of a stream have in common; any other card as it is.
+
+    >>> card = {"setting": "mixed", "data": {"samples": 9}, "source_error": 50.0}
+    >>> whole(card) == card
+    True
+    >>> shard = {"number": 2, "pieces": 3, "kind": "consecutive", "images": {"fog": 9}}
+    >>> whole({**card, "shard": shard})["setting"]
+    'mixed, 3 consecutive pieces'
+    """
     if "shard" not in card:
         return card
     shard = {name: card["shard"][name] for name in ("pieces", "kind")}
+    setting = card["setting"]
+    if _is_piece(card):
+        setting = f"{setting}, {shard['pieces']} {shard['kind']} pieces"
     data = {**card["data"], "samples": None}
-    return {**card, "shard": shard, "data": data, "source_error": None}
+    return {**card, "shard": shard, "setting": setting, "data": data, "source_error": None}
+
+
+def _is_piece(card: Mapping[str, Any]) -> bool:
+    return "number" in card.get("shard", {})
+
+
+def _is_complete(group: Mapping[int, Result]) -> bool:
+    card = next(iter(group.values())).card
+    return not _is_piece(card) or len(group) == card["shard"]["pieces"]
 
 
 def _stream(result: Result) -> str:
-    whole = _whole(result.card)
-    return key({name: value for name, value in whole.items() if name not in METHOD})
+    common = whole(result.card)
+    return key({name: value for name, value in common.items() if name not in METHOD})
 
 
 def _pool(pieces: list[Result]) -> Result:
-    if "shard" not in pieces[0].card:
+    if not _is_piece(pieces[0].card):
         return pieces[0]
     first = pieces[0]
     shown = [piece.card["shard"]["images"] for piece in pieces]
@@ -67,16 +85,14 @@ def _pool(pieces: list[Result]) -> Result:
         )
         errors[domain] = 100 * wrong / sum(images.get(domain, 0) for images in shown)
     seconds = sum(piece.seconds for piece in pieces)
-    shard = first.card["shard"]
     calls = [sum(-(-n // first.card["batch_size"]) for n in images.values()) for images in shown]
     updates = [piece.update_rate * n for piece, n in zip(pieces, calls, strict=True)]
     return replace(
         first,
         card={
-            **first.card,
-            "shard": {name: shard[name] for name in ("pieces", "kind")},
-            "setting": f"{first.card['setting']}, {shard['pieces']} {shard['kind']} pieces",
+            **whole(first.card),
             "data": {**first.card["data"], "samples": sum(samples)},
+            "source_error": first.card["source_error"],
         },
         error=fmean(errors.values()),
         errors=errors,

@@ -6,19 +6,41 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dab import files
 from dab.files import Location
-from dab.streams import Stream
+from dab.streams import Setting, Stream
 
-__all__ = ["Result", "key", "results"]
+__all__ = ["Result", "key", "read_json", "results"]
 
 FILE = "result.json"
 WINDOWS = 150  # into which a stream is cut to see its error over time
+
+# What every card has, whichever version wrote it, by the names on the way to it.
+Paths: TypeAlias = "dict[tuple[str, ...], type | tuple[type, ...]]"
+CARD: Paths = {
+    ("method",): str,
+    ("options",): dict,
+    ("data", "name"): str,
+    ("data", "samples"): int,
+    ("data", "domains"): list,
+    ("data", "severity"): int,
+    ("model", "name"): str,
+    ("setting",): str,
+    ("seed",): int,
+    ("batch_size",): int,
+    ("source_error",): (float, int, type(None)),
+}
+PIECE: Paths = {
+    ("shard", "number"): int,
+    ("shard", "pieces"): int,
+    ("shard", "kind"): str,
+    ("shard", "images"): dict,
+}
 
 
 @dataclass(frozen=True)
@@ -58,9 +80,31 @@ class Result:
         if not cls.exists(folder):
             return None
         try:
-            return cls(**json.loads(file.read_text()))
+            return cls(**read_json(file))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{file} is damaged ({error}): remove it to run it again") from error
+
+
+def read_json(file: Location) -> dict[str, Any]:
+    """What a run wrote about itself, with all that is needed of its card; else a `ValueError`."""
+    found: dict[str, Any] = json.loads(file.read_text(), parse_constant=_refuse)
+    card = found["card"] if isinstance(found, dict) and "card" in found else None
+    if not isinstance(card, dict):
+        raise ValueError("it has no identity card")
+    for path, kind in (CARD | PIECE if "shard" in card else CARD).items():
+        value: Any = card
+        for name in path:
+            value = value.get(name, ...) if isinstance(value, dict) else ...
+        if not isinstance(value, kind):
+            raise ValueError(f"its card has no usable {'.'.join(path)}")
+    if not card["data"]["domains"]:
+        raise ValueError("its card has no domains")
+    Setting.parse(card["setting"])
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no figure")
 
 
 def results(out: Location) -> Iterator[Result]:

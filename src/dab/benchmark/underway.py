@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from dab import files
-from dab.benchmark.result import FILE, errors_by_window, window_size
+from dab.benchmark.result import FILE, errors_by_window, read_json, window_size
 from dab.files import Location
 from dab.streams import Stream
 
@@ -38,7 +38,7 @@ class Progress:
         """What the run in a folder said last, or None if it has ended or not yet begun."""
         file = folder / PROGRESS
         try:
-            return cls(**json.loads(file.read_text()))
+            return cls(**read_json(file))
         except FileNotFoundError:
             return None
         except (TypeError, ValueError) as error:

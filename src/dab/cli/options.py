@@ -46,13 +46,15 @@ def command(
     return parser
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """The type of an option that takes whole numbers from `least` on."""
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an option that takes whole numbers from `least` on, and up to `most` if given."""
 
     def number(text: str) -> int:
         value = int(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most}, got {value}")
         return value
 
     return number

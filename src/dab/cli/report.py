@@ -34,6 +34,15 @@ def main(chosen: argparse.Namespace) -> int:
 
     data = gather(chosen.results)
     page = chosen.out or chosen.results / "report.html"
+    for option, path in (("--out", page), ("--latex", chosen.latex)):
+        if path is not None and path.is_dir():
+            raise ValueError(f"{option} {path} is a folder: name a file")
+    folders = {"--out": page.parent, "--figures": chosen.figures}
+    folders["--latex"] = chosen.latex and chosen.latex.parent
+    for option, path in folders.items():
+        for folder in [] if path is None else [path, *path.parents]:
+            if folder.exists() and not folder.is_dir():
+                raise ValueError(f"{option} needs a folder, and {folder} is a file")
     files.write(page, render(data))
     print(f"The report is {page}: open it in a browser.")
     if chosen.figures is not None:

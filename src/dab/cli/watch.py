@@ -23,7 +23,9 @@ def add(commands: Commands) -> None:
     parser = command(commands, "watch", "watch runs under way in a browser", EXAMPLES, main)
     parser.add_argument("results", type=Path, help="folder of the results; it may be empty as yet")
     parser.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1, this machine)")
-    parser.add_argument("--port", type=at_least(0), default=8000, help="0: any (default: 8000)")
+    parser.add_argument(
+        "--port", type=at_least(0, 65_535), default=8000, help="0: any (default: 8000)"
+    )
     parser.add_argument(
         "--every", type=at_least(1), default=3, metavar="SECONDS", help="(default: 3)"
     )
@@ -36,5 +38,5 @@ def main(chosen: argparse.Namespace) -> int:
         host, port = listening.getsockname()[:2]
         print(f"Watching {chosen.results} on http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
         with suppress(KeyboardInterrupt):
-            serve(chosen.results, listening, every=chosen.every)
+            serve(chosen.results, listening, host=chosen.host, every=chosen.every)
     return 0

@@ -29,12 +29,17 @@ FULL_PRECISION = {"device": "cpu", "precision": "fp32", "compile": False}
 class Command(NamedTuple):
     """A command, and what the card does not say that is needed besides."""
 
+    method: str  # with its options
     text: str
     notes: list[str]
 
 
-def repeat(card: Mapping[str, Any]) -> Command:
+def repeat(card: Mapping[str, Any], samples: int | None = None) -> Command:
     """The `dab run` command of a run; `dab bench` for a piece of a stream.
+
+    Args:
+        card: of the run.
+        samples: images in the whole stream, if the card is that of a piece and others are there.
 
     >>> repeat({
     ...     "method": "dab", "options": {"capacity": 64, "ensemble": 0.99}, "setting": "correlated",
@@ -44,17 +49,27 @@ def repeat(card: Mapping[str, Any]) -> Command:
     'dab run dab capacity=64 --setting correlated --seed 1 --corruptions fog snow --samples 300'
     """
     notes: list[str] = []
-    options = {"data": card["data"]["name"], "setting": card["setting"], "seed": card["seed"]}
-    usual = {"data": "glyphs", "setting": "continual", "seed": 0}
-    words = ["dab", "run", card["method"], *_options(card, notes)]
-    for name, value in options.items():
-        if value != usual[name]:
-            words += [f"--{name}", str(value)]
-    words += [*_stream(card, notes), *_model(card, notes), *_compute(card)]
-    if shard := card.get("shard"):
-        notes.append(f"this is piece {shard['number']} of --shard-streams in `dab bench`")
+    method = [card["method"], *_options(card, notes)]
+    shard = card.get("shard")
+    if shard is None:
+        words = ["dab", "run", *method]
+        usual = {"data": "glyphs", "setting": "continual", "seed": 0}
+    else:
+        words = ["dab", "bench", "--method", " ".join(method)]
+        usual = {"data": "glyphs", "setting": "correlated", "seeds": 0}
+        notes.append(
+            f"this makes all {shard['pieces']} pieces; this one is number {shard['number'] + 1}"
+        )
+    values = (card["data"]["name"], card["setting"], card["seed"])
+    for (name, value), given in zip(usual.items(), values, strict=True):
+        if given != value:
+            words += [f"--{name}", str(given)]
+    words += [*_stream(card, samples, notes), *_model(card, notes), *_compute(card, notes)]
+    if shard is not None:
+        kind = "" if shard["kind"] == "interleaved" else f":{shard['kind']}"
+        words += ["--shard-streams", f"{shard['pieces']}{kind}"]
     notes += [f"{name} was {value!r}" for name, value in card.items() if name not in KNOWN]
-    return Command(shlex.join(words), notes)
+    return Command(" ".join(method), shlex.join(words), notes)
 
 
 def _options(card: Mapping[str, Any], notes: list[str]) -> list[str]:
@@ -69,11 +84,18 @@ def _options(card: Mapping[str, Any], notes: list[str]) -> list[str]:
         if name in defaults and defaults[name].default == value:
             continue
         word = f"{name}={value}"
-        if parse_method(f"{method} {word}") == [(method, {name: value})]:
+        if _is_read_as(word, name, value):
             words.append(word)
         else:
             notes.append(f"option {name} was {value!r}, which cannot be written on a command line")
     return words
+
+
+def _is_read_as(word: str, name: str, value: Any) -> bool:
+    try:
+        return parse_method(f"method {word}") == [("method", {name: value})]
+    except ValueError:
+        return False
 
 
 def _model(card: Mapping[str, Any], notes: list[str]) -> list[str]:
@@ -84,7 +106,7 @@ def _model(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     if data in ON_DISK and (name, tag) == (PAPER_MODEL, PAPER_TAG):
         return []
     if tag == "file":
-        notes.append(f"FILE is the one with the SHA-256 {model['sha256']}")
+        notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', 'that is not known')}")
         return ["--model", f"{name}@FILE"]
     if tag.startswith("random"):
         return ["--model", f"{name}@random"]
@@ -92,20 +114,30 @@ def _model(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     return ["--model", f"{name}{separator}{tag}" if separator and tag else name]
 
 
-def _compute(card: Mapping[str, Any]) -> list[str]:
+def _compute(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     words = []
     for name, value in card.get("compute", {}).items():
-        if value != FULL_PRECISION[name]:
+        if name not in FULL_PRECISION:
+            notes.append(f"compute.{name} was {value!r}")
+        elif value != FULL_PRECISION[name]:
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return words
 
 
-def _stream(card: Mapping[str, Any], notes: list[str]) -> list[str]:
+def _stream(card: Mapping[str, Any], whole: int | None, notes: list[str]) -> list[str]:
     data, words = card["data"], []
     domains = tuple(data["domains"])
     if data["name"] in ON_DISK:
         words += ["--root", "DATA"]
-        notes.append("DATA is the folder of the images; add --partial or --samples if they were")
+        more = "--partial, --samples or --image-list"
+        if data["name"] != "imagenet-c":
+            more = "--partial or --samples"
+        notes.append(f"DATA is the folder of the images; add {more} if that was given")
+        if card.get("source_images") is not None:
+            notes.append(
+                "add --source-images with the folder of the training images that the method was "
+                f"given; their hash is {card['source_images']}"
+            )
     if data["name"] in ON_DISK and data["name"] != "imagenet-c":
         pass  # these have domains of their own
     elif unknown := [name for name in domains if name not in CORRUPTIONS + HELD_OUT]:
@@ -117,7 +149,9 @@ def _stream(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     if data["severity"] != 5:
         words += ["--severity", str(data["severity"])]
     parts = 2 * data["severity"] - 1 if Setting.parse(card["setting"]).shift == "gradual" else 1
-    samples = data["samples"] // (len(domains) * parts)
+    samples, *others = _samples(card, whole, len(domains) * parts)
+    if others:
+        notes.append(f"--samples may have been {' or '.join(map(str, others))}, too")
     if data["name"] not in ON_DISK and samples != ALL.get(data["name"]):
         words += ["--samples", str(samples)]
         if data["name"] not in ALL:
@@ -125,3 +159,14 @@ def _stream(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     if card["batch_size"] != 64:
         words += ["--batch-size", str(card["batch_size"])]
     return words
+
+
+def _samples(card: Mapping[str, Any], whole: int | None, parts: int) -> list[int]:
+    """How many images each part of the stream had; of a piece, all numbers that it can be from."""
+    samples, shard = card["data"]["samples"], card.get("shard")
+    if shard is None or whole is not None:
+        return [(whole or samples) // parts]
+    # Dealt out either way, piece n of k has s of these many images.
+    least = shard["pieces"] * (samples - 1) + shard["number"] + 1
+    most = shard["pieces"] * samples + shard["number"]
+    return list(range(-(-least // parts), most // parts + 1)) or [most // parts]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from dab.benchmark.pooling import pooled, whole
 from dab.benchmark.result import FILE, Result, key
 from dab.benchmark.summary import Row, changed, kind, summarise
 from dab.benchmark.tables import SHORT
@@ -20,8 +22,11 @@ from dab.report.palette import colours, rank
 
 __all__ = ["NoRunsError", "gather"]
 
-# Of the insides of buffers, in characters: a page of any number of runs stays below 5 MB.
+# Of the insides of buffers, in characters: a page of 500 runs stays below 5 MB.
 INSIDES = 2_800_000
+
+# What the rows of a stream have in common, and what is named anyway or differs by the seed.
+SAME = {"method", "data", "model", "setting", "batch_size", "shard", "seed", "source_error"}
 
 
 class NoRunsError(ValueError):
@@ -30,14 +35,25 @@ class NoRunsError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has ended or is under way."""
+    """A run that has ended or is under way, or all pieces of a stream that was dealt out."""
 
-    name: str  # of its folder
+    names: tuple[str, ...]  # of its folders
     card: Mapping[str, Any]
     window: int
     windows: list[float]
     result: Result | None
     progress: Progress | None
+
+    @property
+    def stream(self) -> str:
+        """The same for runs that can be compared: they were shown the same but for the seed."""
+        card = whole(self.card)
+        return key({name: card[name] for name in ("data", "model", "setting", "batch_size")})
+
+    @property
+    def row(self) -> str:
+        """The same for runs that differ in their seeds alone."""
+        return kind(whole(self.card))
 
 
 def gather(out: Path) -> dict[str, Any]:
@@ -49,8 +65,15 @@ def gather(out: Path) -> dict[str, Any]:
         raise NoRunsError(f"{out} has no runs: `dab bench --out {out}` makes some")
     streams: dict[str, list[Run]] = {}
     for run in runs:
-        streams.setdefault(_stream_key(run.card), []).append(run)
-    described = [_stream(number, members, out) for number, members in enumerate(streams.values())]
+        streams.setdefault(run.stream, []).append(run)
+    described = [_stream(name, members, out) for name, members in streams.items()]
+    _label(described)
+    samples = {
+        name: run.card["data"]["samples"]
+        for run in _wholes(runs)
+        if len(run.names) == run.card.get("shard", {}).get("pieces")
+        for name in run.names
+    }
     palette = colours(run.card["method"] for run in runs)
     insides, left_out = _insides(described, out)
     return {
@@ -60,7 +83,7 @@ def gather(out: Path) -> dict[str, Any]:
         },
         "streams": described,
         "tables": _tables(described),
-        "runs": {run.name: _run(run) for run in runs},
+        "runs": {run.names[0]: _run(run, samples.get(run.names[0])) for run in runs},
         "insides": insides,
         "insides_left_out": left_out,
     }
@@ -70,22 +93,23 @@ def _place(run: Run) -> tuple[Any, ...]:
     """Where a run stands among others."""
     card = run.card
     options = json.dumps(card["options"], sort_keys=True)
-    stream = card["data"]["name"], card["setting"], _stream_key(card)
+    stream = card["data"]["name"], card["setting"], run.stream
     return (
         *stream,
         rank(card["method"]),
         card["options"].get("capacity") or 0,
         options,
         card["seed"],
+        card.get("shard", {}).get("number", 0),
     )
 
 
 def _runs(out: Path) -> Iterable[Run]:
     for file in sorted(out.glob(f"*/{FILE}")):
         result = _result(file, file.stat().st_mtime_ns)
-        yield Run(file.parent.name, result.card, result.window, result.windows, result, None)
+        yield Run((file.parent.name,), result.card, result.window, result.windows, result, None)
     for name, progress in progresses(out):
-        yield Run(name, progress.card, progress.window, progress.windows, None, progress)
+        yield Run((name,), progress.card, progress.window, progress.windows, None, progress)
 
 
 @lru_cache(maxsize=4096)
@@ -96,23 +120,41 @@ def _result(file: Path, modified: int) -> Result:
     return result
 
 
-def _stream_key(card: Mapping[str, Any]) -> str:
-    """The same for runs that can be compared: they were shown the same but for the seed."""
-    return key({name: card[name] for name in ("data", "model", "setting", "batch_size")})
+def _wholes(runs: Sequence[Run]) -> list[Run]:
+    """The runs as they are compared: of pieces one for all, under way until the last has ended."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(whole(run.card)), []).append(run)
+    done = pooled(run.result for run in runs if run.result is not None)
+    results = {key(whole(result.card)): result for result in done}
+    return [_whole(group, results.get(name)) for name, group in groups.items()]
 
 
-def _stream(number: int, runs: Sequence[Run], out: Path) -> dict[str, Any]:
+def _whole(pieces: Sequence[Run], result: Result | None) -> Run:
+    first = pieces[0]
+    if "shard" not in first.card:
+        return first
+    samples = sum(piece.card["data"]["samples"] for piece in pieces)
+    card = {**whole(first.card), "data": {**first.card["data"], "samples": samples}}
+    names = tuple(name for piece in pieces for name in piece.names)
+    # Each piece has a time of its own, so there are no windows.
+    return Run(names, result.card if result else card, first.window, [], result, None)
+
+
+def _stream(name: str, members: Sequence[Run], out: Path) -> dict[str, Any]:
+    runs = _wholes(members)
     card = runs[0].card
-    data = card["data"]
+    data = max((run.card["data"] for run in runs), key=lambda data: int(data["samples"]))
     domains = data["domains"]
-    mixed = str(card["setting"]).startswith("mixed")
+    in_pieces = "shard" in card
     finished = next((run for run in runs if run.result is not None), None)
-    folder = None if finished is None else out / finished.name
-    sizes = None if mixed else _domain_sizes(folder, data)
+    folder = None if finished is None else out / finished.names[0]
+    in_order = not in_pieces and not card["setting"].startswith("mixed")
+    sizes = _domain_sizes(folder, data) if in_order else None
     each = set(sizes or [])
     images = f"{each.pop():,} images each" if len(each) == 1 else f"{data['samples']:,} images"
     return {
-        "id": number,
+        "id": name,
         "data": data["name"],
         "setting": card["setting"],
         "title": f"{data['name']}, {card['setting']}",
@@ -123,7 +165,8 @@ def _stream(number: int, runs: Sequence[Run], out: Path) -> dict[str, Any]:
         "domains": domains,
         "short": [SHORT.get(domain, domain.split("_")[0]) for domain in domains],
         "ends": None if sizes is None else [sum(sizes[: n + 1]) for n in range(len(sizes))],
-        "rows": _rows(number, runs),
+        "in_pieces": in_pieces,
+        "rows": _rows(runs),
     }
 
 
@@ -140,22 +183,19 @@ def _sizes(folder: Path, modified: int) -> list[int] | None:
     return trace["domain_sizes"].tolist() if "domain_sizes" in trace else None
 
 
-def _rows(stream: int, runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(kind(run.card), []).append(run)
+        groups.setdefault(run.row, []).append(run)
     finished = [run.result for run in runs if run.result is not None]
-    summaries = dict(
-        zip(_distinct(kind(r.card) for r in finished), summarise(finished), strict=True)
-    )
+    names = _distinct(run.row for run in runs if run.result is not None)
+    summaries = dict(zip(names, summarise(finished), strict=True))
     errors = [row.error for row in summaries.values()]
     unit = min((r.seconds for r in finished if _is_source(r.card)), default=None)
-    rows = [
-        _row(f"{stream}.{number}", group, summaries.get(name), unit, min(errors, default=None))
-        for number, (name, group) in enumerate(groups.items())
+    return [
+        _row(name, group, summaries.get(name), unit, min(errors, default=None))
+        for name, group in groups.items()
     ]
-    _label(rows)
-    return rows
 
 
 def _is_source(card: Mapping[str, Any]) -> bool:
@@ -181,7 +221,8 @@ def _row(
         "is_source": _is_source(card),
         "capacity": capacity,
         "options": _options(card),
-        "runs": [run.name for run in [*done, *underway]],
+        "details": _details(card),
+        "runs": [name for run in [*done, *underway] for name in run.names],
         "underway": len(underway),
         **_over_time(shown),
     }
@@ -216,24 +257,94 @@ def _over_time(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _label(rows: Sequence[dict[str, Any]]) -> None:
+def _details(card: Mapping[str, Any]) -> dict[str, str]:
+    """What may tell two runs of the same name on the same stream apart."""
+    found: dict[str, str] = {}
+    for name, value in card.items():
+        if name not in SAME:
+            parts = value if value and isinstance(value, dict) else {"": value}
+            found |= {f"{name}.{part}".strip("."): _text(parts[part]) for part in parts}
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _label(streams: Sequence[Mapping[str, Any]]) -> None:
     """Name rows by what tells them apart within their method, and number its variants."""
-    for row in rows:
-        siblings = [other for other in rows if other["method"] == row["method"]]
+    for stream in streams:
+        for row in stream["rows"]:
+            siblings = [other for other in stream["rows"] if other["method"] == row["method"]]
+            telling = [
+                name
+                for name in _distinct(name for other in siblings for name in other["options"])
+                if len({_text(other["options"].get(name, "default")) for other in siblings}) > 1
+                and not all(_goes_with_size(name, other) for other in siblings)
+            ]
+            words = [row["method"]]
+            if row["capacity"] is not None:
+                words.append(f"M={row['capacity']}")
+            words += [f"{n}={row['options'][n]}" for n in telling if n in row["options"]]
+            row["label"] = " ".join(words)
+            row["variant"] = siblings.index(row)
+            rest = {n: v for n, v in row["options"].items() if not _goes_with_size(n, row)}
+            row["line"] = _written(row["method"], rest)  # of rows that differ in size alone
+            row["name"] = _written(row["method"], row["options"])
+    _tell_apart(streams)
+
+
+def _written(method: str, options: Mapping[str, Any]) -> str:
+    return " ".join([method, *(f"{name}={value}" for name, value in options.items())])
+
+
+def _goes_with_size(name: str, row: Mapping[str, Any]) -> bool:
+    """An update after as many samples as the buffer holds is the same rule at every size."""
+    every = row["details"].get(f"options.{name}")
+    return name == "update_every" and every == _text(row["capacity"])
+
+
+def _tell_apart(streams: Sequence[Mapping[str, Any]]) -> None:
+    """Where a stream has several rows of one name, say in all streams what differs between them."""
+    names: dict[tuple[str, Any], list[list[dict[str, Any]]]] = {}
+    for stream in streams:
+        here: dict[tuple[str, Any], list[dict[str, Any]]] = {}
+        for row in stream["rows"]:
+            here.setdefault((row["name"], row["capacity"]), []).append(row)
+        for name, rows in here.items():
+            names.setdefault(name, []).append(rows)
+    for by_stream in names.values():
+        every = [row["details"] for rows in by_stream for row in rows]
         telling = [
             name
-            for name in _distinct(name for other in siblings for name in other["options"])
-            if len({other["options"].get(name, "default") for other in siblings}) > 1
+            for name in _distinct(name for details in every for name in details)
+            if any(len({row["details"].get(name) for row in rows}) > 1 for rows in by_stream)
         ]
-        words = [row["method"]]
-        if row["capacity"] is not None:
-            words.append(f"M={row['capacity']}")
-        words += [f"{name}={row['options'][name]}" for name in telling if name in row["options"]]
-        row["label"] = " ".join(words)
-        row["variant"] = siblings.index(row)
-        row["name"] = " ".join(
-            [row["method"], *(f"{name}={value}" for name, value in row["options"].items())]
-        )
+        words = {
+            name: _words(name, {details[name] for details in every if name in details})
+            for name in telling
+        }
+        for row in (row for rows in by_stream for row in rows):
+            details = row.pop("details")
+            if telling:
+                said = ", ".join(words[n].get(details.get(n, ""), f"no {n}") for n in telling)
+                for text in ("label", "name", "line"):
+                    row[text] += f" ({said})"
+
+
+def _words(name: str, values: Collection[str]) -> dict[str, str]:
+    """How each value of a detail is said; of hashes, as much as tells them apart.
+
+    >>> _words("code", {"1a2b3c4d", "1a2bffff"})["1a2bffff"], _words("compute.precision", {"bf16"})
+    ('code 1a2bf', {'bf16': 'bf16'})
+    """
+    group, _, last = name.rpartition(".")
+    if last in ("device", "precision"):
+        return {value: value for value in values}
+    length = None
+    if name in ("code", "source_images"):
+        length = next(n for n in count(4) if len({value[:n] for value in values}) == len(values))
+    return {value: f"{(last or group).replace('_', ' ')} {value[:length]}" for value in values}
 
 
 def _tables(streams: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -252,7 +363,7 @@ def _tables(streams: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                         "rows": {},
                     },
                 )
-                line["rows"][str(stream["id"])] = row["id"]
+                line["rows"][stream["id"]] = row["id"]
         tables.append(
             {
                 "setting": setting,
@@ -268,17 +379,21 @@ def _tables(streams: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 ],
                 "lines": sorted(
                     lines.values(),
-                    key=lambda line: (rank(line["method"]), line["name"], line["capacity"] or 0),
+                    key=lambda line: (rank(line["method"]), line["capacity"] or 0, line["name"]),
                 ),
             }
         )
     return tables
 
 
-def _run(run: Run) -> dict[str, Any]:
-    command = repeat(run.card)
+def _run(run: Run, samples: int | None) -> dict[str, Any]:
+    card, command = run.card, repeat(run.card, samples)
+    title = f"{command.method}, {card['data']['name']}, {card['setting']}, seed {card['seed']}"
+    if shard := card.get("shard"):
+        title += f", {shard['kind']} piece {shard['number'] + 1} of {shard['pieces']}"
     found = {
-        "card": run.card,
+        "title": title,
+        "card": card,
         "command": command.text,
         "notes": command.notes,
     }
@@ -314,7 +429,7 @@ def _insides(streams: Sequence[Mapping[str, Any]], out: Path) -> tuple[dict[str,
 
 def _buffered(streams: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, Mapping[str, Any]]]:
     """Finished rows with a buffer, each with its place among those of its method by error."""
-    for stream in streams:
+    for stream in (stream for stream in streams if not stream["in_pieces"]):
         rows = [row for row in stream["rows"] if row["capacity"] is not None and "error" in row]
         for row in rows:
             same = [other["error"] for other in rows if other["method"] == row["method"]]

@@ -6,10 +6,12 @@ import base64
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dab import files
 
@@ -32,6 +34,9 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dab",  # the same figure has the same bytes
 }
+
+# Than the source model, as in page.css.
+BETTER, WORSE = np.array([10, 72, 240]) / 255, np.array([214, 30, 60]) / 255
 
 Plain = Mapping[str, Any]
 
@@ -153,18 +158,34 @@ def _domains(data: Plain, stream: Plain) -> Figure | None:
     rows = [row for row in stream["rows"] if "errors" in row]
     if not rows:
         return None
-    errors = np.array([[row["errors"].get(d, np.nan) for d in stream["domains"]] for row in rows])
+    errors = np.array(
+        [[row["error"], *(row["errors"].get(d, np.nan) for d in stream["domains"])] for row in rows]
+    )
     source = next((e for row, e in zip(rows, errors, strict=True) if row["is_source"]), None)
     difference = np.zeros_like(errors) if source is None else errors - source
-    figure, axes = _new(0.9 + 0.38 * len(stream["domains"]), 0.6 + 0.2 * len(rows))
-    axes.imshow(difference, cmap="RdBu_r", vmin=-70, vmax=70, aspect="auto")
-    axes.set_xticks(range(len(stream["domains"])), stream["short"], rotation=45, ha="right")
+    figure, axes = _new(0.9 + 0.4 * errors.shape[1], 0.6 + 0.22 * len(rows))
+    axes.imshow(tints(difference), aspect="auto")
+    axes.axvline(0.5, color="white", linewidth=2)
+    axes.set_xticks(range(errors.shape[1]), ["mean", *stream["short"]], rotation=45, ha="right")
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for (row, column), error in np.ndenumerate(errors):
-        axes.text(column, row, f"{error:.1f}", ha="center", va="center", fontsize=5.5)
+        if np.isfinite(error):
+            axes.text(column, row, f"{error:.1f}", ha="center", va="center", fontsize=6.5)
     return figure
+
+
+def tints(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Colours of differences to the source model in %, as the page has them on a light ground.
+
+    >>> tints(np.array([[0.0, 50.0]])).round(2).tolist()
+    [[[1.0, 1.0, 1.0], [0.92, 0.56, 0.62]]]
+    """
+    known = np.nan_to_num(difference)[..., None]
+    strength = np.minimum(1, np.abs(known) / 25) * 0.5
+    colour = np.where(known < 0, BETTER, WORSE)
+    return (1 - strength) + strength * colour
 
 
 def _sizes(data: Plain, stream: Plain) -> Figure | None:
@@ -172,12 +193,12 @@ def _sizes(data: Plain, stream: Plain) -> Figure | None:
     lines: dict[str, list[Plain]] = {}
     for row in rows:
         if row["capacity"] is not None:
-            rest = {name: v for name, v in row["options"].items() if name != "update_every"}
-            lines.setdefault(f"{row['method']}{rest}", []).append(row)
+            lines.setdefault(row["line"], []).append(row)
     if not any(len(line) > 1 for line in lines.values()):
         return None
     figure, axes = _new(3.3, 2.4)
-    for line in lines.values():
+    methods = [line[0]["method"] for line in lines.values()]
+    for name, line in lines.items():
         line.sort(key=lambda row: row["capacity"])
         colour = data["palette"][line[0]["method"]]["light"]
         axes.errorbar(
@@ -188,7 +209,7 @@ def _sizes(data: Plain, stream: Plain) -> Figure | None:
             marker=_marker(data, line[0]),
             markersize=4,
             linewidth=1.2,
-            label=line[0]["method"],
+            label=name if methods.count(line[0]["method"]) > 1 else line[0]["method"],
         )
     for row in rows:
         if row["is_source"]:
@@ -209,18 +230,43 @@ def _cost(data: Plain, stream: Plain) -> Figure | None:
     for row in rows:
         colour = data["palette"][row["method"]]["light"]
         axes.plot(row["cost"], row["error"], _marker(data, row), color=colour, markersize=5)
-        axes.annotate(
+    axes.set(xlim=(0, 1.25 * max(row["cost"] for row in rows)))
+    axes.margins(y=0.15)
+    axes.set(xlabel="processor time, multiples of a plain forward", ylabel="error in %")
+    _name_points(data, axes, rows)
+    return figure
+
+
+def _name_points(data: Plain, axes: Axes, rows: Sequence[Plain]) -> None:
+    """Names beside their points, each where it covers no point and no other name."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.transforms import Bbox
+
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    points = axes.transData.transform([(row["cost"], row["error"]) for row in rows])
+    reach = 4 * figure.dpi / 72
+    taken = [Bbox([point - reach, point + reach]) for point in points]
+    for row in rows:
+        name = axes.annotate(
             row["label"],
             xy=(row["cost"], row["error"]),
-            xytext=(5, 0),
+            xytext=(6, 0),
             textcoords="offset points",
             va="center",
             fontsize=6.5,
-            color=colour,
+            color=data["palette"][row["method"]]["light"],
         )
-    axes.set(xlim=(0, 1.25 * max(row["cost"] for row in rows)))
-    axes.set(xlabel="processor time, multiples of a plain forward", ylabel="error in %")
-    return figure
+        for up, (right, side) in product(
+            (0, 8, -8, 16, -16, 24, -24, 32, -32), ((6, "left"), (-6, "right"), (0, "center"))
+        ):
+            name.set(position=(right, up), ha=side)
+            box = name.get_window_extent(renderer)
+            inside = axes.bbox.x0 <= box.x0 and axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1
+            if inside and not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(box)
 
 
 def _inside(data: Plain, stream: Plain, row: Plain, inside: Plain) -> Figure:
@@ -233,9 +279,10 @@ def _inside(data: Plain, stream: Plain, row: Plain, inside: Plain) -> Figure:
     )
     colour, places = data["palette"][row["method"]]["light"], inside["look_at"]
     for part, title in (("batch", "classes in the stream's batches"), ("buffer", "in the buffer")):
-        counts = np.minimum(_pixels(inside[f"{part}_classes"]), 24 if part == "batch" else 4)
+        counts = _pixels(inside[f"{part}_classes"])
         extent = (0, stream["samples"], counts.shape[0], 0)
-        parts[part].imshow(counts, cmap="Greys", extent=extent, aspect="auto", interpolation="none")
+        look = {"cmap": "Greys", "vmin": 0, "vmax": max(1, counts.max())}
+        parts[part].imshow(counts, **look, extent=extent, aspect="auto", interpolation="none")
         parts[part].set_title(title, fontsize=7)
         parts[part].set_ylabel("class")
     parts["variety"].plot(places, inside["buffer_balance"], color=colour, label="buffer")

@@ -60,7 +60,9 @@ def _shot(trace: Trace, kind: str, number: int) -> dict[str, Any]:
 def _rates(trace: Trace) -> dict[str, Any]:
     """Fill at the end, and shares of images admitted and of calls that updated, by window."""
     calls = len(trace["samples"])
-    starts = np.arange(0, calls, max(1, round(calls / WINDOWS)))
+    step = max(1, round(calls / WINDOWS))
+    # What is left over is a window of its own only if it is long enough for a rate.
+    starts = np.arange(0, max(1, calls - step // 2), step)
     seen = np.cumsum(trace["samples"])
     ends = np.append(starts[1:], calls) - 1
     samples = np.add.reduceat(trace["samples"], starts)

@@ -50,7 +50,7 @@ def tables(data: Plain) -> str:
                     r"\centering",
                     rf"\caption{{Error in \% on the {escaped(table['setting'])} stream, mean and "
                     r"standard deviation over the seeds. Bold: best; red: worse than the source "
-                    r"model.}",
+                    rf"model.{_star(lines)}}}",
                     rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
                     r"\toprule",
                     f"{' & '.join(heads)} \\\\",
@@ -65,22 +65,27 @@ def tables(data: Plain) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _star(lines: Sequence[str]) -> str:
+    starred = any("*" in line for line in lines)
+    return " *: not in the paper, from its authors' benchmark." if starred else ""
+
+
 def _name(line: Plain) -> str:
-    method, *options = line["name"].split(" ")
-    words = [PRINTED.get(method, escaped(method))]
-    if options:
-        words.append(rf"{{\footnotesize {escaped(' '.join(options))}}}")
+    words = [PRINTED.get(line["method"], escaped(line["method"]))]
+    if options := line["name"].removeprefix(line["method"]).strip():
+        words.append(rf"{{\footnotesize {escaped(options)}}}")
     return " ".join(words)
 
 
 def _cells(line: Plain, columns: Sequence[Plain], rows: Mapping[str, Plain]) -> list[str]:
     cells = []
     for column in columns:
-        row = rows.get(line["rows"].get(str(column["stream"]), ""), {})
+        row = rows.get(line["rows"].get(column["stream"], ""), {})
         cells.append(_error(row))
         if column["published"]:
             figure = row.get("published")
-            cells.append("" if not figure else f"{figure[0]:.1f}")
+            star = "" if not figure or figure[1] == "paper" else "*"
+            cells.append("" if not figure else f"{figure[0]:.1f}{star}")
     return cells
 
 

@@ -7,6 +7,7 @@ import html
 import json
 import socket
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,14 +34,17 @@ WAITING = """<!doctype html>
 """
 
 
-def application(out: Path, *, every: float = 3.0, host: str = LOOPBACK) -> Starlette:
+def application(
+    out: Path, *, every: float = 3.0, hosts: Collection[str] = (LOOPBACK,)
+) -> Starlette:
     """A server of the page of a folder.
 
     Args:
         out: the folder of the results; it may be empty as yet.
         every: seconds after which an open page asks for news.
-        host: the name that it is asked by. Other names are refused, so that no page of
-            another site that a browser has open can read this one by a name of its own.
+        hosts: the names that it is asked by, besides localhost; 0.0.0.0 is any. Other names are
+            refused, so that no page of another site that a browser has open can read this one by
+            a name of its own.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -69,7 +73,7 @@ def application(out: Path, *, every: float = 3.0, host: str = LOOPBACK) -> Starl
             return Response(status_code=304, headers=headers)
         return Response(content, headers=headers, media_type="application/json")
 
-    names = ["*"] if host in ("0.0.0.0", "::") else [host, LOOPBACK, "localhost"]
+    names = ["*"] if "0.0.0.0" in hosts else [*hosts, LOOPBACK, "localhost"]
     return Starlette(
         routes=[Route("/", page), Route("/data.json", news)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=names)],
@@ -84,10 +88,10 @@ def listen(host: str = LOOPBACK, port: int = 0) -> socket.socket:
         raise OSError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
 
 
-def serve(out: Path, listening: socket.socket, *, every: float = 3.0) -> None:
-    """Serve the page of a folder until interrupted."""
+def serve(out: Path, listening: socket.socket, *, host: str = LOOPBACK, every: float = 3.0) -> None:
+    """Serve the page of a folder until interrupted, to those who ask by the name or the address."""
     import uvicorn
 
-    host = listening.getsockname()[0]
-    config = uvicorn.Config(application(out, every=every, host=host), log_level="warning")
+    hosts = (host.lower(), listening.getsockname()[0])
+    config = uvicorn.Config(application(out, every=every, hosts=hosts), log_level="warning")
     uvicorn.Server(config).run(sockets=[listening])

@@ -11,8 +11,8 @@ function drawDomains() {
     "tr",
     {},
     make("th", { scope: "col" }, "method"),
-    ...stream.short.map((name, i) => make("th", { scope: "col", title: stream.domains[i] }, name)),
     make("th", { scope: "col" }, "mean"),
+    ...stream.short.map((name, i) => make("th", { scope: "col", title: stream.domains[i] }, name)),
   );
   const cell = (row, error, ours) => {
     if (error === undefined) return make("td");
@@ -49,8 +49,8 @@ function drawDomains() {
               named(row, row.method),
               make("span", { class: "options" }, row.label.slice(row.method.length)),
             ),
-            ...stream.domains.map(domain => cell(row, row.errors[domain], source?.errors[domain])),
             cell(row, row.error, source?.error),
+            ...stream.domains.map(domain => cell(row, row.errors[domain], source?.errors[domain])),
           ),
         ),
       ),

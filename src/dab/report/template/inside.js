@@ -1,7 +1,7 @@
 // Inside the buffer
 
 function small(title, note, stream, { y, label, lines, band, at: places, unit = "" }) {
-  const node = make("div", { class: "chart" });
+  const node = make("div", { class: "chart", tabindex: 0, "aria-label": label });
   const figure = make("figure", {}, make("figcaption", {}, make("b", {}, title), ` ${note}`), node);
   const draw = () => {
     const box = frame(node, {
@@ -66,26 +66,37 @@ function heat(title, note, uri, stream, places, most, rgb) {
     }
     pen.clearRect(0, 0, width, height);
     pen.putImageData(pixels, 0, 0);
-    canvas.onpointermove = event => {
-      const rect = canvas.getBoundingClientRect();
-      const x = Math.max(
-        0,
-        Math.min(width - 1, Math.floor(((event.clientX - rect.left) / rect.width) * width)),
-      );
-      const y = Math.max(
-        0,
-        Math.min(height - 1, Math.floor(((event.clientY - rect.top) / rect.height) * height)),
-      );
+    let [x, y] = [-1, 0];
+    const within = (value, size) => Math.max(0, Math.min(size - 1, Math.floor(value)));
+    const show = (left, top) =>
       showTip(
         tipTable(`class ${y}`, [
           [null, domainAt(stream, places[x]), ""],
           [null, `at ${number(places[x])} images`, `${counts[y * width + x]}`],
         ]),
-        event.pageX,
-        event.pageY,
+        left,
+        top,
+      );
+    canvas.onpointermove = event => {
+      const rect = canvas.getBoundingClientRect();
+      x = within(((event.clientX - rect.left) / rect.width) * width, width);
+      y = within(((event.clientY - rect.top) / rect.height) * height, height);
+      show(event.pageX, event.pageY);
+    };
+    canvas.onkeydown = event => {
+      const steps = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+      const step = steps[event.key];
+      if (!step) return;
+      event.preventDefault();
+      x = within(x + step[0], width);
+      y = within(y + step[1], height);
+      const rect = canvas.getBoundingClientRect();
+      show(
+        rect.left + scrollX + ((x + 0.5) / width) * rect.width,
+        rect.top + scrollY + ((y + 0.5) / height) * rect.height,
       );
     };
-    canvas.onpointerleave = hideTip;
+    canvas.onpointerleave = canvas.onblur = hideTip;
   };
   picture.src = uri;
   return make("figure", {}, make("figcaption", {}, make("b", {}, title), ` ${note}`), canvas);

@@ -4,19 +4,19 @@ function drawStreams() {
   fill(
     at("streams"),
     make("span", { class: "muted" }, data.streams.length > 1 ? "Stream:" : "Stream: "),
-    ...data.streams.map((stream, i) =>
+    ...data.streams.map(stream =>
       make(
         "button",
         {
           type: "button",
           class: "choice",
           title: stream.detail,
-          "aria-pressed": i === chosen.stream,
+          "data-key": stream.id,
+          "aria-pressed": stream === current(),
           onclick: () => {
-            chosen.stream = i;
+            chosen.stream = stream.id;
             chosen.shot = null;
             drawStream();
-            at("streams").querySelectorAll("button")[i].focus({ preventScroll: true });
           },
         },
         stream.title,
@@ -46,7 +46,6 @@ function drawAll() {
   const count = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
   at("summary").textContent =
     `${count(done, "finished run")}${done < runs.length ? `, ${runs.length - done} under way` : ""}, ${count(Object.keys(data.palette).length, "method")}, ${count(data.streams.length, "stream")}`;
-  if (chosen.stream >= data.streams.length) chosen.stream = 0;
   drawUnderway();
   drawTables();
   drawStream();
@@ -76,10 +75,9 @@ addEventListener("keydown", event => {
 });
 setTheme(system.matches);
 // At first the stream that most was run on.
-chosen.stream = data.streams.reduce(
-  (best, stream, i) => (stream.rows.length > data.streams[best].rows.length ? i : best),
-  0,
-);
+chosen.stream = data.streams.reduce((best, stream) =>
+  stream.rows.length > best.rows.length ? stream : best,
+).id;
 drawAll();
 
 // Where a server is asked, it answers with the data of now; what did not change is not sent again.

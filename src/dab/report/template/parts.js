@@ -2,7 +2,7 @@
 
 // What the reader has chosen; the data may be replaced under it while runs are under way.
 const chosen = {
-  stream: 0,
+  stream: null,
   hidden: new Map(),
   view: "error",
   sort: new Map(),
@@ -31,8 +31,17 @@ function make(tag, attributes = {}, ...children) {
   node.append(...children.filter(child => child !== null && child !== undefined));
   return node;
 }
-const fill = (node, ...children) =>
+// Whatever is drawn again goes through here, so what had the focus has it still.
+function fill(node, ...children) {
+  const focused = document.activeElement;
+  const held = focused !== node && node.contains(focused);
+  const name = one => one.dataset.key || one.getAttribute("aria-label") || one.textContent;
+  const alike = held && (one => one.tagName === focused.tagName && name(one) === name(focused));
+  const same = () => [...node.querySelectorAll(focused.tagName)].filter(alike);
+  const place = held && same().indexOf(focused);
   node.replaceChildren(...children.filter(child => child != null));
+  if (held) same()[place]?.focus({ preventScroll: true });
+}
 const number = value => value.toLocaleString("en");
 const percent = value => `${value.toFixed(1)} %`;
 const colour = method => `var(--m-${Object.keys(data.palette).indexOf(method)})`;
@@ -175,9 +184,10 @@ function frame(
   const svg = make("svg", {
     viewBox: `0 0 ${width} ${height}`,
     height,
-    role: "img",
-    "aria-label": label,
+    "aria-hidden": "true",
   });
+  node.setAttribute("role", "img"); // it takes the focus, so it has the name
+  node.setAttribute("aria-label", label);
   for (const value of yTicks || ticks(y0, y1, height / 48)) {
     svg.append(
       make("line", {

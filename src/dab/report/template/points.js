@@ -8,17 +8,60 @@ function hoverPoints(node, box, points) {
     i => points[i].tip,
   );
 }
+// Names beside their points, wherever they cover no point, line or other name, and are nearest to
+// their own; a name for which there is no room is left to the tip.
+function nameAll(box, marks, lines = []) {
+  const around = ([x, y], reach) => [x - reach, y - reach, x + reach, y + reach];
+  const taken = marks.map(({ x, y }) => around([x, y], 7));
+  for (const line of lines)
+    for (let i = 1; i < line.length; i++) {
+      const [[a, b], [c, d]] = [line[i - 1], line[i]];
+      const steps = Math.ceil(Math.hypot(c - a, d - b) / 6);
+      for (let step = 0; step <= steps; step++)
+        taken.push(around([a + ((c - a) * step) / steps, b + ((d - b) * step) / steps], 2));
+    }
+  const gap = ([a, b, c, d], { x, y }) =>
+    Math.hypot(Math.max(a - x, 0, x - c), Math.max(b - y, 0, y - d));
+  for (const mark of marks) {
+    const width = mark.text.length * 7.4;
+    const places = [
+      [9, 4],
+      [-9, 4],
+      [0, -11],
+      [0, 19],
+      [9, -9],
+      [9, 17],
+      [-9, -9],
+      [-9, 17],
+    ].map(([dx, dy]) => {
+      const left = mark.x + dx - (dx > 0 ? 0 : dx < 0 ? width : width / 2);
+      const anchor = dx > 0 ? "start" : dx < 0 ? "end" : "middle";
+      const base = { x: mark.x + dx, y: mark.y + dy, "text-anchor": anchor };
+      return { place: [left, mark.y + dy - 10, left + width, mark.y + dy + 3], base };
+    });
+    const free = places.find(
+      ({ place }) =>
+        place[0] >= box.left &&
+        place[2] <= box.width &&
+        place[1] >= box.top - 8 &&
+        place[3] <= box.height - box.bottom &&
+        !taken.some(
+          ([a, b, c, d]) => place[0] < c && a < place[2] && place[1] < d && b < place[3],
+        ) &&
+        (mark.anywhere || marks.every(other => gap(place, other) >= gap(place, mark))),
+    );
+    if (!free) continue;
+    taken.push(free.place);
+    const look = { class: "label", style: `fill: ${mark.colour}` };
+    box.svg.append(make("text", { ...look, ...free.base }, mark.text));
+  }
+}
 function drawSize() {
   const stream = current(),
     rows = stream.rows.filter(row => row.error !== undefined);
   const sized = rows.filter(row => row.capacity !== null);
   const groups = new Map();
-  for (const row of sized) {
-    // An update after as many samples as the memory holds is the same rule at every size.
-    const { update_every, ...rest } = row.options;
-    const name = row.method + JSON.stringify(rest);
-    groups.set(name, [...(groups.get(name) || []), row]);
-  }
+  for (const row of sized) groups.set(row.line, [...(groups.get(row.line) || []), row]);
   const lines = [...groups.values()].map(group => group.sort((a, b) => a.capacity - b.capacity));
   at("size-section").hidden = !lines.some(line => line.length > 1);
   if (at("size-section").hidden) return;
@@ -57,20 +100,11 @@ function drawSize() {
         stroke: colour("source"),
         "stroke-width": 2,
       }),
-      make(
-        "text",
-        {
-          class: "label",
-          x: box.width - box.right,
-          y: y - 5,
-          "text-anchor": "end",
-          style: `fill: ${colour("source")}`,
-        },
-        `source ${source.error.toFixed(1)}`,
-      ),
     );
   }
-  const points = [];
+  const points = [],
+    marks = [],
+    drawn = [];
   lines.forEach(line => {
     box.svg.append(
       make("path", {
@@ -95,21 +129,28 @@ function drawSize() {
         );
       box.svg.append(shape(row.method, x, box.y(row.error)));
     }
-    const last = line[line.length - 1];
-    box.svg.append(
-      make(
-        "text",
-        {
-          class: "label",
-          x: box.x(last.capacity),
-          y: box.y(last.error) - 10,
-          "text-anchor": "end",
-          style: `fill: ${colour(last.method)}`,
-        },
-        last.method,
-      ),
-    );
+    drawn.push(line.map(row => [box.x(row.capacity), box.y(row.error)]));
+    const [x, y] = drawn[drawn.length - 1][line.length - 1];
+    const alone = lines.filter(other => other[0].method === line[0].method).length === 1;
+    const text = alone ? line[0].method : line[0].line;
+    marks.push({ x, y, text, colour: colour(line[0].method) });
+    for (const [left, top] of drawn[drawn.length - 1])
+      drawn.push([
+        [left - 5, top],
+        [left + 5, top],
+      ]);
   });
+  if (source) {
+    const y = box.y(source.error),
+      right = box.width - box.right;
+    drawn.push([
+      [box.left, y],
+      [right, y],
+    ]);
+    const text = `source ${source.error.toFixed(1)}`;
+    marks.unshift({ x: right, y, text, colour: colour("source"), anywhere: true });
+  }
+  nameAll(box, marks, drawn);
   for (const size of sizes)
     points.push({
       x: box.x(size),
@@ -148,31 +189,14 @@ function drawCost() {
     bottom: 38,
     label: `Cost against error. ${rows.map(row => `${row.label}: ${row.cost.toFixed(1)} times a plain forward, ${row.error.toFixed(1)} %`).join("; ")}`,
   });
-  const taken = [];
-  for (const row of [...rows].sort((a, b) => a.error - b.error)) {
-    const x = box.x(row.cost),
-      y = box.y(row.error);
-    box.svg.append(shape(row.method, x, y, 5.5));
-    const end = x > box.width * 0.68,
-      width = row.label.length * 6.4;
-    const span = end ? [x - 9 - width, x - 9] : [x + 9, x + 9 + width];
-    if (!taken.some(([a, b, at_]) => Math.abs(at_ - y) < 12 && a < span[1] && span[0] < b)) {
-      taken.push([...span, y]);
-      box.svg.append(
-        make(
-          "text",
-          {
-            class: "label",
-            x: end ? x - 9 : x + 9,
-            y: y + 4,
-            "text-anchor": end ? "end" : "start",
-            style: `fill: ${colour(row.method)}`,
-          },
-          row.label,
-        ),
-      );
-    }
-  }
+  const marks = [...rows]
+    .sort((a, b) => a.error - b.error)
+    .map(row => ({ row, x: box.x(row.cost), y: box.y(row.error) }));
+  for (const { row, x, y } of marks) box.svg.append(shape(row.method, x, y, 5.5));
+  nameAll(
+    box,
+    marks.map(({ row, x, y }) => ({ x, y, text: row.label, colour: colour(row.method) })),
+  );
   fill(node, box.svg);
   const ordered = [...rows].sort((a, b) => a.cost - b.cost);
   hoverPoints(

@@ -20,10 +20,10 @@ function copy(text, button) {
   if (navigator.clipboard) navigator.clipboard.writeText(text).then(said, byHand);
   else byHand();
 }
-function runBody(run) {
+function runBody(name, run) {
   const button = make(
     "button",
-    { type: "button", onclick: () => copy(run.command, button) },
+    { type: "button", "data-key": name, onclick: () => copy(run.command, button) },
     "copy",
   );
   return make(
@@ -31,17 +31,17 @@ function runBody(run) {
     {},
     make("div", { class: "command" }, make("pre", {}, run.command), button),
     ...run.notes.map(note => make("p", { class: "note" }, `Besides: ${note}.`)),
-    make("pre", { tabindex: 0, "aria-label": "Identity card" }, JSON.stringify(run.card, null, 1)),
+    make(
+      "pre",
+      { tabindex: 0, "data-key": name, "aria-label": "Identity card" },
+      JSON.stringify(run.card, null, 1),
+    ),
   );
-}
-function runTitle(run) {
-  const changed = /^dab run (.*?)(?= --|$)/.exec(run.command)[1];
-  return `${changed}, ${run.card.data.name}, ${run.card.setting}, seed ${run.card.seed}`;
 }
 function drawRuns() {
   const words = at("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = Object.entries(data.runs).filter(([name, run]) => {
-    const text = `${name} ${runTitle(run)} ${run.command}`.toLowerCase();
+    const text = `${name} ${run.title} ${run.command}`.toLowerCase();
     return words.every(word => text.includes(word));
   });
   fill(
@@ -52,8 +52,8 @@ function drawRuns() {
         { open: chosen.open.has(name) },
         make(
           "summary",
-          {},
-          make("span", {}, runTitle(run)),
+          { "data-key": name },
+          make("span", {}, run.title),
           make(
             "span",
             { class: "muted" },
@@ -66,7 +66,7 @@ function drawRuns() {
       );
       // 500 cards are only written where one looks.
       const open = () => {
-        if (details.open && details.children.length === 1) details.append(runBody(run));
+        if (details.open && details.children.length === 1) details.append(runBody(name, run));
         details.open ? chosen.open.add(name) : chosen.open.delete(name);
       };
       details.addEventListener("toggle", open);
@@ -86,8 +86,8 @@ function drawUnderway() {
       return make(
         "div",
         { class: "running" },
-        make("progress", { max: run.samples, value: run.seen, "aria-label": runTitle(run) }),
-        make("span", {}, runTitle(run)),
+        make("progress", { max: run.samples, value: run.seen, "aria-label": run.title }),
+        make("span", {}, run.title),
         make(
           "span",
           { class: "muted" },

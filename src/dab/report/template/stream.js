@@ -1,8 +1,8 @@
 // Error over the stream
 
-const current = () => data.streams[chosen.stream] || data.streams[0];
+const current = () => data.streams.find(one => one.id === chosen.stream) || data.streams[0];
 function hiddenOf(stream) {
-  if (!chosen.hidden.has(stream.title + stream.detail)) {
+  if (!chosen.hidden.has(stream.id)) {
     // Too many lines say nothing: at first, the best variant of each method.
     const hidden = new Set();
     if (stream.rows.length > 8) {
@@ -13,9 +13,9 @@ function hiddenOf(stream) {
       for (const row of stream.rows)
         if (best[row.method] !== row && !row.is_source) hidden.add(row.id);
     }
-    chosen.hidden.set(stream.title + stream.detail, hidden);
+    chosen.hidden.set(stream.id, hidden);
   }
-  return chosen.hidden.get(stream.title + stream.detail);
+  return chosen.hidden.get(stream.id);
 }
 // A mean over neighbouring windows of the same domain.
 function smooth(values, stream) {
@@ -60,11 +60,18 @@ function drawTime() {
       ),
     ),
   );
+  const timeless = stream.in_pieces;
+  for (const id of ["view", "time", "legend"]) at(id).hidden = timeless;
+  if (timeless) {
+    at("time-note").textContent =
+      "The stream was dealt out to several adapters, and each piece has a time of its own: figures are those of all pieces together.";
+    return;
+  }
   at("time-note").textContent =
     (chosen.view === "error"
       ? `Error in % over windows of ${number(stream.window)} images`
       : `Error less that of the source model in the same window of ${number(stream.window)} images: above 0 is worse than not adapting`) +
-    `; thick: mean over neighbouring windows. ${stream.ends ? "Dashed lines: another domain begins." : "Domains are mixed."}`;
+    `; thick: mean over neighbouring windows. ${stream.ends ? "Dotted lines: another domain begins." : "Domains are mixed."}`;
   const shown = stream.rows.filter(row => !hidden.has(row.id) && row.windows.length);
   const values = row =>
     chosen.view === "error"
@@ -153,12 +160,12 @@ function drawTime() {
         {
           type: "button",
           "data-row": row.id,
+          "data-key": row.id,
           "aria-pressed": !hidden.has(row.id),
           title: row.name,
           onclick: () => {
             hidden.has(row.id) ? hidden.delete(row.id) : hidden.add(row.id);
             drawTime();
-            at("legend").querySelector(`[data-row="${row.id}"]`).focus();
           },
         },
         swatch(row),

@@ -1,6 +1,6 @@
 // The table
 
-const rowOf = id => data.streams[+id.split(".")[0]].rows.find(row => row.id === id);
+const rowOf = id => data.streams.flatMap(stream => stream.rows).find(row => row.id === id);
 function cellOf(row) {
   if (!row) return make("td");
   if (row.error === undefined) return make("td", { class: "muted" }, "under way");
@@ -30,12 +30,12 @@ function columnsOf(table) {
       value: line => line.name,
       cell: line => {
         const row = rowsOf(line)[0];
-        const [first, ...options] = line.name.split(" ");
+        const options = line.name.slice(line.method.length).trim();
         return make(
           "th",
           { scope: "row" },
-          named(row, first),
-          options.length ? make("span", { class: "options" }, ` ${options.join(" ")}`) : null,
+          named(row, line.method),
+          options ? make("span", { class: "options" }, ` ${options}`) : null,
         );
       },
     },
@@ -48,6 +48,7 @@ function columnsOf(table) {
   for (const column of table.columns) {
     const row = line => line.rows[column.stream] && rowOf(line.rows[column.stream]);
     columns.push({
+      key: `error ${column.stream}`,
       title: column.title,
       detail: column.detail,
       value: line => row(line)?.error ?? null,
@@ -55,6 +56,7 @@ function columnsOf(table) {
     });
     if (column.published)
       columns.push({
+        key: `published ${column.stream}`,
         title: "published",
         value: line => row(line)?.published?.[0] ?? null,
         cell: line => {
@@ -91,42 +93,40 @@ function columnsOf(table) {
         ),
     },
   );
-  return columns;
+  return columns.map(column => ({ key: column.title, ...column }));
 }
 function drawTables() {
   fill(
     at("tables"),
-    ...data.tables.map((table, number_) => {
+    ...data.tables.map(table => {
       const columns = columnsOf(table),
-        sort = chosen.sort.get(table.setting);
+        sort = chosen.sort.get(table.setting),
+        by = columns.find(column => column.key === sort?.key);
       const lines = [...table.lines];
-      if (sort)
+      if (by)
         lines.sort((a, b) => {
-          const [u, v] = [a, b].map(columns[sort.column].value);
+          const [u, v] = [a, b].map(by.value);
           if (u === null || v === null) return (u === null) - (v === null);
           return sort.way * (typeof u === "string" ? u.localeCompare(v) : u - v);
         });
-      const head = columns.map((column, i) =>
+      const head = columns.map(column =>
         make(
           "th",
           {
             scope: "col",
-            "aria-sort": sort?.column === i ? (sort.way > 0 ? "ascending" : "descending") : null,
+            "aria-sort": column === by ? (sort.way > 0 ? "ascending" : "descending") : null,
           },
           make(
             "button",
             {
               type: "button",
+              "data-key": `${table.setting} ${column.key}`,
               onclick: () => {
                 chosen.sort.set(table.setting, {
-                  column: i,
-                  way: sort?.column === i ? -sort.way : 1,
+                  key: column.key,
+                  way: column === by ? -sort.way : 1,
                 });
                 drawTables();
-                at("tables")
-                  .querySelectorAll("table")
-                  [number_].querySelectorAll("thead button")
-                  [i].focus();
               },
             },
             column.title,
