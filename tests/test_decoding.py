@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -35,6 +35,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray, levels: int) -> None:
 
 
 @settings(max_examples=60)
+@example(84, 186, 28, "4:2:2", False, "RGB", Transform(80, 5, "bicubic"))
 @given(
     width=st.integers(24, 300),
     height=st.integers(24, 300),

@@ -23,9 +23,7 @@ class Transform:
     """Resizes the shorter side, antialiased, and cuts the centre out: bytes in, bytes out.
 
     The geometry is that of torchvision's Resize and CenterCrop on Pillow images, and so are the
-    pixels, to within two levels of 255. (Where a bicubic kernel overshoots 0 or 255, it matters
-    that rows are resized before columns; Pillow 13 does the columns of a picture more than twice
-    as tall as wide first.) Normalisation is no part of it: that is in the model.
+    pixels, to within two levels of 255. Normalisation is no part of it: that is in the model.
 
     Args:
         resize: length of the shorter side before cropping; None leaves the picture as it is.
@@ -65,10 +63,20 @@ class Transform:
         size = side * height // shorter, side * width // shorter
         if size == (height, width):
             return pixels
+        # Bytes are rounded after the rows are resized and again after the columns, so where a
+        # bicubic kernel overshoots 0 or 255 the order matters by up to 30 levels. Pillow 13 begins
+        # with the columns of a tall picture that is made smaller, torch with the rows always.
+        if side < shorter and height > 2 * width:
+            return self._interpolated(pixels.transpose(1, 0, 2), size[::-1]).transpose(1, 0, 2)
+        return self._interpolated(pixels, size)
+
+    def _interpolated(
+        self, pixels: NDArray[np.uint8], size: tuple[int, ...]
+    ) -> NDArray[np.uint8]:
         # Pillow's arrays are read-only, which torch warns of, and a view of the picture as
         # (1, 3, height, width) is channels-last, which torch has its fastest kernel for.
-        planes = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
-        resized = F.interpolate(planes, size=size, mode=self.interpolation, antialias=True)
+        planes = torch.from_numpy(pixels.copy(order="C")).permute(2, 0, 1)[None]
+        resized = F.interpolate(planes, size=list(size), mode=self.interpolation, antialias=True)
         return resized[0].permute(1, 2, 0).numpy()
 
     def _centre(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
