@@ -3,9 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # One thread a process: the tests run in parallel, and spinning threads would only wait for others.
-test: export OMP_NUM_THREADS := 1
+test fuzz: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint docs format benchmarks clean
+.PHONY: demo test fuzz lint docs format benchmarks clean
 
 demo: .venv/installed
 	$(BIN)/dab bench --suite demo --out results/demo --cache results/cache
@@ -13,6 +13,10 @@ demo: .venv/installed
 
 test: lint docs
 	$(BIN)/python -m pytest -q -n 2
+
+# The comparisons with slow twins again, on random inputs that are new each time.
+fuzz: .venv/installed
+	$(BIN)/python -m pytest -q -n 2 -m hypothesis --hypothesis-profile=fuzz
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -8,9 +8,11 @@ from dab.benchmark import job
 # It registers methods that fail and kill, for processes of engines; here all tests would meet them.
 collect_ignore = ["engine_task.py"]
 
-# A busy machine is no failure: nothing here is a timed test.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# The same random inputs for everyone: what passed here must not fail elsewhere by chance; `make
+# fuzz` looks for others. A busy machine is no failure: nothing here is a timed test.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, print_blob=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

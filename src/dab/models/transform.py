@@ -70,9 +70,7 @@ class Transform:
             return self._interpolated(pixels.transpose(1, 0, 2), size[::-1]).transpose(1, 0, 2)
         return self._interpolated(pixels, size)
 
-    def _interpolated(
-        self, pixels: NDArray[np.uint8], size: tuple[int, ...]
-    ) -> NDArray[np.uint8]:
+    def _interpolated(self, pixels: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.uint8]:
         # Pillow's arrays are read-only, which torch warns of, and a view of the picture as
         # (1, 3, height, width) is channels-last, which torch has its fastest kernel for.
         planes = torch.from_numpy(pixels.copy(order="C")).permute(2, 0, 1)[None]
