@@ -18,7 +18,10 @@ from dab.benchmark.run import CHECKPOINT, Interrupted
 from dab.benchmark.underway import progresses
 from dab.cli import main
 from dab.files import Location, location
+from dab.report import gather, render
+from dab.report.data import NoRunsError
 from tests.benchmark_task import tiny_cell, tiny_task
+from tests.report_runs import make_runs
 from tests.test_cli import STREAM, tiny  # noqa: F401  # a fixture
 
 
@@ -56,6 +59,8 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
     assert names(folder) == {CHECKPOINT, "progress.json"}
     ((name, progress),) = progresses(store)
     assert (name, progress.seen) == (folder.name, seen[5])
+    (underway,) = (found for found in gather(store)["runs"].values() if "seen" in found)
+    assert underway["seen"] == seen[5]
     resumed = run(cell, task, store, cache=tmp_path / "cache", watch=stop)
     assert len(seen) == 15
     assert names(folder) == {"result.json", "trace.npz"}
@@ -86,6 +91,20 @@ def test_the_command_writes_its_tables_into_a_store(store, capsys):
 def test_a_url_of_a_folder_is_that_folder(tmp_path):
     assert main(["run", "source", *STREAM, "--out", f"file://{tmp_path}/there"]) == 0
     assert (tmp_path / "there" / "table.md").exists()
+
+
+def test_a_report_on_a_store_is_that_on_a_folder(store, tmp_path, capsys):
+    folder = make_runs(tmp_path).rename(tmp_path / store.name)
+    for file in folder.glob("*/*"):
+        files.write(store / file.parent.name / file.name, file.read_bytes())
+    assert gather(store) == gather(folder)
+    assert main(["report", str(store)]) == 0
+    assert f"The report is {store}/report.html" in capsys.readouterr().out
+    assert (store / "report.html").read_text() == render(gather(folder))
+    assert main(["report", str(store), "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text() == render(gather(folder))
+    with pytest.raises(NoRunsError, match=f"there is no folder {store}/elsewhere"):
+        gather(store / "elsewhere")
 
 
 def test_what_is_not_finished_is_not_in_the_store(store):

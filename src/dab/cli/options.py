@@ -17,6 +17,7 @@ __all__ = [
     "add_stream_options",
     "at_least",
     "command",
+    "folder_or_url",
     "import_methods",
 ]
 
@@ -60,7 +61,8 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     return number
 
 
-def _location(text: str) -> Location:
+def folder_or_url(text: str) -> Location:
+    """For argparse: where results lie."""
     try:
         return location(text)
     except ValueError as error:
@@ -107,7 +109,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=_location,
+        type=folder_or_url,
         default=Path("results"),
         help="folder for the results, or a URL like s3://bucket/results (default: results)",
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dab.cli.options import Commands, command
+from dab.cli.options import Commands, command, folder_or_url
 
 __all__ = ["add", "main"]
 
 EXAMPLES = """examples:
   dab report results                      results/report.html, which opens anywhere
   dab report results --out runs.html      the same page elsewhere
+  dab report s3://bucket/results          from a store, and into it
   dab report results --figures figures    the same as SVG and PDF, for a paper
   dab report results --latex tables.tex   the tables in the layout of the paper
 
@@ -22,8 +23,10 @@ are; `dab watch` keeps such a page up to date.
 
 def add(commands: Commands) -> None:
     parser = command(commands, "report", "show what was run, on one page", EXAMPLES, main)
-    parser.add_argument("results", type=Path, help="folder of the results")
-    parser.add_argument("--out", type=Path, help="the page (default: report.html in that folder)")
+    parser.add_argument("results", type=folder_or_url, help="folder of the results, or a URL")
+    parser.add_argument(
+        "--out", type=folder_or_url, help="the page (default: report.html in that folder)"
+    )
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="for SVG and PDF files")
     parser.add_argument("--latex", type=Path, metavar="FILE", help="for tables in LaTeX")
 
@@ -40,7 +43,7 @@ def main(chosen: argparse.Namespace) -> int:
     folders = {"--out": page.parent, "--figures": chosen.figures}
     folders["--latex"] = chosen.latex and chosen.latex.parent
     for option, path in folders.items():
-        for folder in [] if path is None else [path, *path.parents]:
+        for folder in [path, *path.parents] if isinstance(path, Path) else []:
             if folder.exists() and not folder.is_dir():
                 raise ValueError(f"{option} needs a folder, and {folder} is a file")
     files.write(page, render(data))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 from contextlib import suppress
-from pathlib import Path
 
-from dab.cli.options import Commands, at_least, command
+from dab.cli.options import Commands, at_least, command, folder_or_url
 
 __all__ = ["add", "main"]
 
 EXAMPLES = """examples:
   dab watch results                a page that keeps itself up to date
   dab watch results --port 8001    where another one is already open
+  dab watch s3://bucket/results    runs on other machines
 
 The page is that of `dab report`, with the runs under way. It is served to this machine alone; from
 another one: ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
@@ -21,7 +21,9 @@ another one: ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
 
 def add(commands: Commands) -> None:
     parser = command(commands, "watch", "watch runs under way in a browser", EXAMPLES, main)
-    parser.add_argument("results", type=Path, help="folder of the results; it may be empty as yet")
+    parser.add_argument(
+        "results", type=folder_or_url, help="folder of the results; it may be empty as yet"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1, this machine)")
     parser.add_argument(
         "--port", type=at_least(0, 65_535), default=8000, help="0: any (default: 8000)"

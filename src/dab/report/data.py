@@ -11,11 +11,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from dab import files
 from dab.benchmark.pooling import pooled, whole
 from dab.benchmark.result import FILE, Result, key
 from dab.benchmark.summary import Row, changed, kind, summarise
 from dab.benchmark.tables import SHORT
 from dab.benchmark.underway import Progress, progresses
+from dab.files import Location
 from dab.report.command import repeat
 from dab.report.inside import inside, read_trace
 from dab.report.palette import colours, rank
@@ -56,7 +58,7 @@ class Run:
         return kind(whole(self.card))
 
 
-def gather(out: Path) -> dict[str, Any]:
+def gather(out: Location) -> dict[str, Any]:
     """What there is to show of the runs in a folder; a `NoRunsError` if there are none."""
     if not out.is_dir():
         raise NoRunsError(f"there is no folder {out}")
@@ -77,7 +79,7 @@ def gather(out: Path) -> dict[str, Any]:
     palette = colours(run.card["method"] for run in runs)
     insides, left_out = _insides(described, out)
     return {
-        "title": out.resolve().name,
+        "title": out.resolve().name or str(out),
         "palette": {
             name: {**colour._asdict(), "shape": rank(name)[0]} for name, colour in palette.items()
         },
@@ -104,16 +106,21 @@ def _place(run: Run) -> tuple[Any, ...]:
     )
 
 
-def _runs(out: Path) -> Iterable[Run]:
-    for file in sorted(out.glob(f"*/{FILE}")):
-        result = _result(file, file.stat().st_mtime_ns)
+def _runs(out: Location) -> Iterable[Run]:
+    for file in files.found(out, f"*/{FILE}"):
+        result = _result(file, _written_at(file))
         yield Run((file.parent.name,), result.card, result.window, result.windows, result, None)
     for name, progress in progresses(out):
         yield Run((name,), progress.card, progress.window, progress.windows, None, progress)
 
 
+def _written_at(file: Location) -> int:
+    """When a result was written. In a store it is final: to ask for each would be slow."""
+    return file.stat().st_mtime_ns if isinstance(file, Path) else 0
+
+
 @lru_cache(maxsize=4096)
-def _result(file: Path, modified: int) -> Result:
+def _result(file: Location, written_at: int) -> Result:
     """A result, read once for all times that a folder is looked at."""
     result = Result.read(file.parent)
     assert result is not None
@@ -141,7 +148,7 @@ def _whole(pieces: Sequence[Run], result: Result | None) -> Run:
     return Run(names, result.card if result else card, first.window, [], result, None)
 
 
-def _stream(name: str, members: Sequence[Run], out: Path) -> dict[str, Any]:
+def _stream(name: str, members: Sequence[Run], out: Location) -> dict[str, Any]:
     runs = _wholes(members)
     card = runs[0].card
     data = max((run.card["data"] for run in runs), key=lambda data: int(data["samples"]))
@@ -170,15 +177,15 @@ def _stream(name: str, members: Sequence[Run], out: Path) -> dict[str, Any]:
     }
 
 
-def _domain_sizes(folder: Path | None, data: Mapping[str, Any]) -> list[int]:
-    sizes = None if folder is None else _sizes(folder, (folder / FILE).stat().st_mtime_ns)
+def _domain_sizes(folder: Location | None, data: Mapping[str, Any]) -> list[int]:
+    sizes = None if folder is None else _sizes(folder, _written_at(folder / FILE))
     # Corruptions are made of the same images, so every domain has as many.
     domains = len(data["domains"])
     return sizes or [data["samples"] // domains] * domains
 
 
 @lru_cache(maxsize=512)
-def _sizes(folder: Path, modified: int) -> list[int] | None:
+def _sizes(folder: Location, written_at: int) -> list[int] | None:
     trace = read_trace(folder)
     return trace["domain_sizes"].tolist() if "domain_sizes" in trace else None
 
@@ -409,14 +416,14 @@ def _run(run: Run, samples: int | None) -> dict[str, Any]:
     }
 
 
-def _insides(streams: Sequence[Mapping[str, Any]], out: Path) -> tuple[dict[str, Any], int]:
+def _insides(streams: Sequence[Mapping[str, Any]], out: Location) -> tuple[dict[str, Any], int]:
     """The buffers of one seed of each row, as many as there is room for; how many there is not."""
     found: dict[str, Any] = {}
     room = INSIDES
     rows = sorted(_buffered(streams), key=lambda place: place[0])
     for number, (_, row) in enumerate(rows):
         folder = out / row["runs"][0]
-        look = _inside(folder, (folder / FILE).stat().st_mtime_ns)
+        look = _inside(folder, _written_at(folder / FILE))
         if look is None:
             continue
         size, content = look
@@ -437,7 +444,7 @@ def _buffered(streams: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, Mappi
 
 
 @lru_cache(maxsize=512)
-def _inside(folder: Path, modified: int) -> tuple[int, dict[str, Any]] | None:
+def _inside(folder: Location, written_at: int) -> tuple[int, dict[str, Any]] | None:
     content = inside(read_trace(folder))
     return None if content is None else (len(json.dumps(content)), content)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dab.files import Location
 
 __all__ = ["inside", "read_trace"]
 
@@ -18,7 +19,7 @@ WINDOWS = 60  # into which a stream is cut to see its rates
 Trace = Mapping[str, NDArray[Any]]
 
 
-def read_trace(folder: Path) -> dict[str, NDArray[Any]]:
+def read_trace(folder: Location) -> dict[str, NDArray[Any]]:
     """The arrays of a run, or none if it left none that can be read."""
     try:
         with (folder / "trace.npz").open("rb") as file:

@@ -8,9 +8,9 @@ import json
 import socket
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dab.files import Location
 from dab.report.data import NoRunsError, gather
 from dab.report.page import render
 
@@ -35,7 +35,7 @@ WAITING = """<!doctype html>
 
 
 def application(
-    out: Path, *, every: float = 3.0, hosts: Collection[str] = (LOOPBACK,)
+    out: Location, *, every: float = 3.0, hosts: Collection[str] = (LOOPBACK,)
 ) -> Starlette:
     """A server of the page of a folder.
 
@@ -88,7 +88,9 @@ def listen(host: str = LOOPBACK, port: int = 0) -> socket.socket:
         raise OSError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
 
 
-def serve(out: Path, listening: socket.socket, *, host: str = LOOPBACK, every: float = 3.0) -> None:
+def serve(
+    out: Location, listening: socket.socket, *, host: str = LOOPBACK, every: float = 3.0
+) -> None:
     """Serve the page of a folder until interrupted, to those who ask by the name or the address."""
     import uvicorn
 
