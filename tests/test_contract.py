@@ -191,6 +191,20 @@ def test_a_state_is_a_snapshot(method, kind):
     assert same(state, before)
 
 
+def test_a_module_that_holds_an_adapter_saves_and_resumes_it(method, kind):
+    batches = stream()
+    whole = run(make(method, kind), batches)
+    first = nn.ModuleDict({"classifier": make(method, kind), "other": nn.Linear(2, 3)})
+    assert same(run(first["classifier"], batches[:5]), whole[:5])
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = nn.ModuleDict({"classifier": make(method, kind), "other": nn.Linear(2, 3)})
+    second.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(second["other"].weight, first["other"].weight)
+    assert same(run(second["classifier"], batches[5:]), whole[5:])
+
+
 def test_a_state_without_buffer_is_small_and_loads(method, kind):
     adapter = make(method, kind)
     run(adapter, stream())

@@ -49,6 +49,7 @@ class Adapter(nn.Module, ABC):
     name: ClassVar[str]
     paper: ClassVar[str]
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
+    constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 
     def __init__(
         self,
@@ -214,12 +215,17 @@ class Adapter(nn.Module, ABC):
         self.detach()
 
     @torch.inference_mode(False)
-    def state_dict(self, *, buffer: bool = True) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(  # type: ignore[override]
+        self, *, buffer: bool = True, **parent: Any
+    ) -> dict[str, Any]:
         """Everything needed to go on elsewhere, copied, as plain data for torch.save.
 
         Holds the trained parameters, not the whole model. Without `buffer`, stored images are left
-        out, and adaptation goes on from an empty buffer.
+        out, and adaptation goes on from an empty buffer. A module that holds the adapter asks with
+        arguments of its own, and gets the whole model with this state as its extra state.
         """
+        if parent:
+            return super().state_dict(**parent)
         stream = None if self.stream is None else states.snapshot(self.stream)
         if stream is not None and not buffer:
             for name in stream:
@@ -235,6 +241,7 @@ class Adapter(nn.Module, ABC):
             "output": None if self.output is None else self.output.state_dict(),
             "generator": self.generator.get_state(),
             "totals": asdict(self.totals),
+            **{name: getattr(self, name).state_dict() for name in self.constants},
         }
 
     @torch.inference_mode(False)
@@ -258,13 +265,24 @@ class Adapter(nn.Module, ABC):
                 output.load_state_dict(state["output"])
             torch.Generator().set_state(state["generator"].cpu())
             totals = Totals(**state["totals"])
+            constants = {name: deepcopy(getattr(self, name)) for name in self.constants}
+            for name, constant in constants.items():
+                constant.load_state_dict(state[name])
             self.weights.load_state_dict(state["weights"])  # the last that can fail
         except (AttributeError, LookupError, TypeError, RuntimeError) as error:
             raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
         self.classes, self.images_like = state["classes"], state["images_like"]
         self.stream, self.output = stream, output
+        for name, constant in constants.items():
+            setattr(self, name, constant)
         self.last, self.totals = Step(), totals
         self.generator.set_state(state["generator"].cpu())
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return self.state_dict()
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.load_state_dict(state)
 
     def _checked(self, images: Tensor) -> Tensor:
         """The batch as a method may store and train on it.

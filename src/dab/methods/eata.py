@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,6 +52,7 @@ class EATA(Adapter):
 
     paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
     learns_from_prediction = True
+    constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
 
     def __init__(
         self,
@@ -110,16 +111,6 @@ class EATA(Adapter):
                 else follow(stream.tendency, y[chosen])
             )
         return logits
-
-    def state_dict(self, *, buffer: bool = True) -> dict[str, Any]:  # type: ignore[override]
-        # A resumed run may have no source images to estimate it from again.
-        return {**super().state_dict(buffer=buffer), "fisher": self.fisher.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # type: ignore[override]
-        fisher = NamedTensors(self.weights.names)
-        fisher.load_state_dict(state.get("fisher", {}))
-        super().load_state_dict(state)
-        self.fisher = fisher
 
     def _distance(self) -> Tensor | float:
         """sum_j F_j (theta_j - theta0_j)^2"""
