@@ -7,16 +7,19 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import signal
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dab import corruptions
 from dab.corruptions import CORRUPTIONS, HELD_OUT, corrupt
 from dab.datasets import cifar10, corrupted, glyphs
 from dab.datasets.cache import Cache, cache_folder
@@ -411,8 +414,19 @@ def test_every_corruption_of_every_data_set_has_a_folder_of_its_own(tmp_path, mo
     found = [folder(data) for data in (clean, other, relabelled, fewer)]
     found += [folder(clean, "fog", 4), folder(clean, "snow")]
     assert folder(Pictures([0, 1, 2])) == found[0]
-    monkeypatch.setattr(corrupted, "VERSION", corrupted.VERSION + 1)
-    found += [folder(clean)]
+    # Another library, and a change in the code that leaves the first image as it was.
+    corrupted._version.cache_clear()
+    with monkeypatch.context() as changed:
+        changed.setattr(cv2, "__version__", "99")
+        found += [folder(clean)]
+    shutil.copytree(Path(corruptions.__file__).parent, tmp_path / "code")
+    with (tmp_path / "code" / "blur.py").open("a") as file:
+        file.write("# another line\n")
+    corrupted._version.cache_clear()
+    with monkeypatch.context() as changed:
+        changed.setattr(corruptions, "__file__", str(tmp_path / "code" / "__init__.py"))
+        found += [folder(clean)]
+    corrupted._version.cache_clear()
     for names in zip(*found, strict=True):
         assert len(set(names)) == len(found)
 
@@ -467,9 +481,16 @@ def test_the_fingerprint_of_glyphs_shows_labels_and_drawing(monkeypatch):
     first = Glyphs(0, 200).fingerprint
     assert Glyphs(0, 200).fingerprint == first
     assert len({first, Glyphs(1, 200).fingerprint, Glyphs(0, 201).fingerprint}) == 3
-    assert Glyphs(0, 1).fingerprint != Glyphs(1, 1).fingerprint
-    monkeypatch.setattr(glyphs, "SUPERSAMPLING", 1)
-    assert Glyphs(0, 200).fingerprint != first
+    one = Glyphs(0, 1).fingerprint
+    assert one != Glyphs(1, 1).fingerprint
+    with monkeypatch.context() as changed:
+        changed.setattr(glyphs, "SUPERSAMPLING", 1)
+        assert Glyphs(0, 200).fingerprint != first
+    glyphs._version.cache_clear()
+    with monkeypatch.context() as changed:  # a font that the first image does not use
+        changed.setattr(glyphs, "ASCII_FONTS", glyphs.ASCII_FONTS[1:])
+        assert Glyphs(0, 1).fingerprint != one
+    glyphs._version.cache_clear()
 
 
 def test_the_fingerprint_of_cifar10_shows_every_pixel_and_label(tmp_path, monkeypatch):

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache
 from pathlib import Path
 
+import cv2
 import numpy as np
+import PIL
+import scipy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from dab import corruptions
 from dab.corruptions import corrupt
 from dab.datasets.cache import Cache, cache_folder
 from dab.datasets.images import Images, Indices, fingerprint
 
 __all__ = ["Corrupted"]
 
-VERSION = 1  # to be raised whenever a corruption changes a single pixel
+
+@cache
+def _version() -> str:
+    """A hash of what corruptions are made with: their own code, and the libraries that it calls."""
+    sources = sorted(Path(corruptions.__file__).parent.glob("*.py"))
+    libraries = [module.__version__ for module in (np, scipy, cv2, PIL)]
+    return fingerprint(*(source.read_text() for source in sources), " ".join(libraries))
 
 
 class Corrupted:
@@ -35,9 +46,8 @@ class Corrupted:
         self.clean, self.corruption, self.severity = clean, corruption, severity
         self.labels: NDArray[np.int64] = clean.labels
         probe = self._corrupted(0, clean.batch([0])[0])  # a wrong name or severity fails here
-        # Another version of an image library shows in its pixels.
         self.fingerprint = fingerprint(
-            clean.fingerprint, corruption, f"{severity} {VERSION}", probe
+            clean.fingerprint, corruption, f"{severity} {_version()}", probe
         )
         name = f"{corruption}-{severity}-{self.fingerprint}"
         self.cache = Cache((cache or cache_folder()) / name, (len(clean), *probe.shape))

@@ -12,9 +12,10 @@ from typing import Literal, get_args
 
 import matplotlib
 import numpy as np
+import PIL
 from matplotlib.ft2font import FT2Font
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, features
 
 from dab.datasets.images import Indices, fingerprint
 
@@ -101,9 +102,9 @@ class Glyphs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the labels and of a few images: another version of a font shows in them."""
+        """A hash of the labels, of a few images, and of what all are drawn with."""
         probes = np.linspace(0, len(self) - 1, 32).astype(np.int64)
-        return fingerprint(f"glyphs {self.seed}", self.labels, self.batch(probes))
+        return fingerprint(f"glyphs {self.seed} {_version()}", self.labels, self.batch(probes))
 
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
         """The images at these indices, stacked."""
@@ -111,6 +112,14 @@ class Glyphs:
         for row, index in enumerate(indices):
             images[row], _ = self[int(index)]
         return images
+
+
+@cache
+def _version() -> str:
+    """A hash of what letters are drawn with: this code, Pillow with its FreeType, the fonts."""
+    fonts = [np.frombuffer(_file(font).read_bytes(), np.uint8) for font in FONTS + ASCII_FONTS]
+    libraries = f"{np.__version__} {PIL.__version__} {features.version('freetype2')}"
+    return fingerprint(Path(__file__).read_text(), libraries, *fonts)
 
 
 def _draw(character: str, rng: np.random.Generator) -> NDArray[np.uint8]:
