@@ -718,6 +718,27 @@ def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cac
     assert card["source_error"] == source.error
 
 
+def test_threads_and_code_are_in_the_card_too(tmp_path, cache, monkeypatch):
+    cell, task, threads = tiny_cell("source"), tiny_task(), torch.get_num_threads()
+
+    def card():
+        return identity_card(cell, task, stream_of(cell, task, cache), None)
+
+    first = card()
+    try:
+        torch.set_num_threads(threads + 1)
+        assert card()["compute"] == first["compute"] | {"threads": threads + 1}
+    finally:
+        torch.set_num_threads(threads)
+    package = tmp_path / "dab"
+    shutil.copytree(Path(dab.__file__).parent, package)
+    monkeypatch.setattr(dab, "__file__", str(package / "__init__.py"))
+    assert card() == first
+    with (package / "buffers" / "balanced.py").open("a") as file:
+        file.write("# another line\n")
+    assert card() | {"code": first["code"]} == first != card()
+
+
 def test_an_option_that_no_card_can_hold_is_named(tmp_path, cache):
     cell = replace(tiny_cell("source"), options={"output": BatchPrior()})
     with pytest.raises(ValueError, match="source's option output must be a plain value"):

@@ -59,8 +59,12 @@ class Compute:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What figures depend on: not which of several devices of a kind it was."""
-        return {**asdict(self), "device": torch.device(self.device).type}
+        """What figures depend on: not which of several devices of a kind it was.
+
+        On a processor the number of torch's threads shows in their last bits.
+        """
+        card = {**asdict(self), "device": torch.device(self.device).type}
+        return {**card, "threads": torch.get_num_threads()} if self.is_cpu else card
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """The model on the device, in the precision; its parameters keep their names if they can.

@@ -37,6 +37,8 @@ __all__ = ["Interrupted", "Watch", "run", "stream_of"]
 logger = logging.getLogger("dab")
 
 CHECKPOINT = "checkpoint.pt"
+# What methods are made of besides their own files, and the shipped models.
+SHARED = ("*.py", "augmentations/*.py", "buffers/*.py", "outputs/*.py", "models/vit.py")
 STEP_FIELDS = [field.name for field in fields(Step)]
 
 Watch = Callable[[Cell, int, int], None]
@@ -174,8 +176,11 @@ def identity_card(
 
 
 def _code(method: str) -> str:
-    """A hash of the file that a method is written in."""
-    return fingerprint(Path(inspect.getfile(dab.method(method))).read_text())
+    """A hash of the file that a method is written in, and of those that all methods share."""
+    package = Path(dab.__file__).parent
+    shared = [file for pattern in SHARED for file in sorted(package.glob(pattern))]
+    own = Path(inspect.getfile(dab.method(method)))
+    return fingerprint(*(file.read_text() for file in [own, *shared]))
 
 
 def _source_images(cell: Cell, task: Task) -> str | None:
@@ -235,7 +240,6 @@ class Evaluation:
         self.peak_memory = max(self.peak_memory, memory.peak_mib())  # but for the copies made here
         state = {
             "adapter": self.adapter.state_dict(),
-            "threads": torch.get_num_threads(),
             "done": self.done,
             "seconds": self.seconds,
             "peak_memory": self.peak_memory,
@@ -263,11 +267,6 @@ class Evaluation:
         except Exception as error:  # torch.load fails in many ways on a damaged file
             logger.warning("%s cannot be read, so the run starts again: %s", file, error)
             return
-        if (threads := state.pop("threads")) != torch.get_num_threads():
-            logger.warning(
-                "%s was made with %d threads, and torch has %d now: the last bits may differ",
-                *(file, threads, torch.get_num_threads()),
-            )
         self.recorder.load_state_dict(recorder)
         vars(self).update(state)
 

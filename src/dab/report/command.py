@@ -23,7 +23,7 @@ ALL = {"glyphs": 10_000, "cifar10": 10_000}
 KNOWN = {"method", "options", "data", "model", "setting", "seed", "batch_size", "compute", "shard"}
 KNOWN |= {"code", "source_images", "versions", "source_error", "published_as"}
 
-FULL_PRECISION = {"device": "cpu", "precision": "fp32", "compile": False}
+USUAL = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
 
 
 class Command(NamedTuple):
@@ -117,9 +117,9 @@ def _model(card: Mapping[str, Any], notes: list[str]) -> list[str]:
 def _compute(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     words = []
     for name, value in card.get("compute", {}).items():
-        if name not in FULL_PRECISION:
+        if name not in USUAL:
             notes.append(f"compute.{name} was {value!r}")
-        elif value != FULL_PRECISION[name]:
+        elif value != USUAL[name]:
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return words
 
