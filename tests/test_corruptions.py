@@ -7,6 +7,7 @@ elastic_transform, and up to roundings in some others.
 from __future__ import annotations
 
 import colorsys
+import importlib.util
 import math
 import random
 import subprocess
@@ -21,7 +22,9 @@ from PIL import Image
 from dab.corruptions import CORRUPTIONS, HELD_OUT, corrupt
 from dab.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
 from dab.corruptions.digital import elastic_transform
+from dab.corruptions.registry import _CORRUPTIONS
 from dab.corruptions.textures import plasma
+from tests.corruption_constants import LARGE, SMALL
 
 EVERY = CORRUPTIONS + HELD_OUT
 SEVERITIES = range(1, 6)
@@ -54,16 +57,31 @@ def distance(a: np.ndarray, b: np.ndarray) -> int:
     return int(np.abs(a.astype(int) - b.astype(int)).max())
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_constants_are_the_published_ones(name):
+    assert _CORRUPTIONS.keys() == SMALL.keys() == LARGE.keys() == set(EVERY)
+    _, small, large = _CORRUPTIONS[name]
+    for found, published, unit in ((small, SMALL[name], 32), (large, LARGE[name], 244)):
+        assert len(found) == len(published) == len(SEVERITIES)
+        for ours, theirs in zip(found, published, strict=True):
+            if name == "zoom_blur":
+                assert np.array_equal(ours, np.arange(1, *theirs))
+            elif name == "elastic_transform":
+                assert ours == ({32: 32, 244: 224}[unit], *(unit * share for share in theirs))
+            elif name == "frost":
+                assert ours[:2] == theirs
+            else:
+                assert ours == theirs
+
+
 # The older implementation, with its draws taken from a generator of ours.
 
 
 @pytest.fixture
 def oracle(monkeypatch):
-    module = pytest.importorskip(
-        "imagecorruptions.corruptions",
-        reason="imagecorruptions-imaug (with numba and scikit-image) is not installed",
-        exc_type=ImportError,
-    )
+    if importlib.util.find_spec("imagecorruptions") is None:
+        pytest.skip("imagecorruptions-imaug is not installed; `make test` installs it")
+    module = importlib.import_module("imagecorruptions.corruptions")
 
     # Compiled code would draw its own numbers.
     shuffle = "_shuffle_pixels_njit_glass_blur"

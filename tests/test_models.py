@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dab.corruptions import CORRUPTIONS
+from dab.datasets.cache import cache_folder
+from dab.datasets.cifar10 import CIFAR10
 from dab.datasets.corrupted import Corrupted
 from dab.datasets.glyphs import CHARACTERS, Glyphs
-from dab.datasets.images import to_tensor
+from dab.datasets.images import Subset, to_tensor
 from dab.models import training, zoo
 from dab.models.train_cifar10 import crop_and_flip
 from dab.models.training import Recipe
@@ -271,6 +273,13 @@ def test_an_unknown_model_is_refused():
 
 def test_the_glyphs_model_reads_glyphs():
     assert training.accuracy(zoo.load("glyphs"), Glyphs.of_split("test", 1000)) >= 0.95
+
+
+def test_the_cifar10_model_reads_cifar10():
+    folder = cache_folder() / "cifar10"
+    if not folder.exists():
+        pytest.skip("CIFAR-10 is not there; `dab data cifar10` fetches it")
+    assert training.accuracy(zoo.load("cifar10"), Subset(CIFAR10(folder, "test"), 2000)) >= 0.78
 
 
 def test_the_package_itself_needs_none_of_this():

@@ -57,7 +57,10 @@ class PixelNorm(nn.LayerNorm):
 
 
 class GridNorm(nn.LayerNorm):
-    """LayerNorm over all channels and pixels of an image, with a scale and shift a channel."""
+    """LayerNorm over all channels and pixels of an image, with a scale and shift a channel.
+
+    Others know it as GroupNorm with one group.
+    """
 
     def forward(self, grid: Tensor) -> Tensor:
         whole = F.layer_norm(grid, grid.shape[1:], eps=self.eps)
