@@ -81,6 +81,7 @@ def test_help_has_examples_that_are_right(command, capsys):
     lines = re.findall(r"^  (dab .*)$", examples.replace("\\\n", ""), re.MULTILINE)
     assert lines
     for line in lines:
+        line = line.replace("s3://", "memory://")  # needs no package of its own
         arguments = shlex.split(re.split(r" {3,}(?!-)", line)[0])
         chosen = parser().parse_args(arguments[1:])
         assert chosen.command in COMMANDS
@@ -324,13 +325,13 @@ def test_options_replace_those_of_a_suite(monkeypatch, capsys):
     monkeypatch.setitem(SUITES, "small", {"data": ["tiny"], "method": ["tent"], "seeds": [5]})
     corruptions = ["--corruptions", "contrast"]
     assert main(["bench", *HERE, "--suite", "small", "--setting", "mixed", *corruptions]) == 0
-    lines = list(csv.DictReader(Path("results/table.csv").read_text().splitlines()))
+    lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
     assert [(line["method"], line["setting"], line["seeds"]) for line in lines] == [
         ("source", "mixed", "5"),
         ("tent", "mixed", "5"),
     ]
     assert main(["bench", *HERE, "--suite", "small", "--seeds", "6", *corruptions]) == 0
-    lines = list(csv.DictReader(Path("results/table.csv").read_text().splitlines()))
+    lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
     assert [(line["setting"], line["seeds"]) for line in lines] == [("correlated", "6")] * 2
 
 

@@ -215,17 +215,17 @@ def show(tables: dict[str, list[Line]], console: Console) -> None:
         console.print(table, crop=False)
 
 
-def write(rows: Sequence[Row], out: Location) -> list[Location]:
-    """Write table.md, table.csv and table.json into a folder."""
+def write(rows: Sequence[Row], out: Location, name: str = "table") -> list[Location]:
+    """Write the tables into a folder, as Markdown, CSV and JSON under one name."""
     markdown = f"{legend(rows)}\n\n{to_markdown(by_method(rows))}\n{to_markdown(by_domain(rows))}"
     contents = {
-        "table.md": markdown,
-        "table.csv": _csv(rows),
-        "table.json": json.dumps([asdict(row) for row in rows], indent=1),
+        f"{name}.md": markdown,
+        f"{name}.csv": _csv(rows),
+        f"{name}.json": json.dumps([asdict(row) for row in rows], indent=1),
     }
-    for name, content in contents.items():
-        files.write(out / name, content)
-    return [out / name for name in contents]
+    for file, content in contents.items():
+        files.write(out / file, content)
+    return [out / file for file in contents]
 
 
 def _csv(rows: Sequence[Row]) -> str:

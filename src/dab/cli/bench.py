@@ -33,7 +33,7 @@ EXAMPLES = """examples:
   dab bench --suite paper --dry-run                     what they take
 
 What is done already is not done again, and what was begun goes on. Tables are printed and written
-into the folder of the results as table.md, table.csv and table.json.
+into the folder of the results as table.md, table.csv and table.json, or under the suite's name.
 """
 
 
@@ -336,6 +336,6 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
         console.print(f"WARNING: {doubt}", style="bold red", markup=False, soft_wrap=True)
     if rows:
         console.print(tables.legend(rows), soft_wrap=True)
-        written = tables.write(rows, chosen.out)
+        written = tables.write(rows, chosen.out, chosen.suite or "table")
         console.print(f"The tables lie in {', '.join(map(str, written))}.", soft_wrap=True)
     return 0 if len(results) == len(grid) else 1

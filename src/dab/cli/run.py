@@ -42,4 +42,5 @@ def main(chosen: argparse.Namespace) -> int:
     chosen.data, chosen.setting, chosen.seeds = [chosen.data], [chosen.setting], [chosen.seed]
     chosen.engine, chosen.jobs, chosen.address = "local", 1, None
     chosen.gpus_per_run, chosen.slurm, chosen.shard_streams = None, [], [None]
+    chosen.suite = None
     return execute(chosen, domains=True)
