@@ -347,13 +347,21 @@ def test_a_terminal_shows_bars_and_colours(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_threads_are_torchs():
+def test_threads_are_torchs(monkeypatch):
+    found, answer = [], dab.Adapter.forward
+
+    def forward(self, images):
+        found.append(torch.get_num_threads())
+        return answer(self, images)
+
+    monkeypatch.setattr(dab.Adapter, "forward", forward)
     before = torch.get_num_threads()
-    try:
-        assert main(["run", "source", *STREAM, "--threads", "2"]) == 0
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    for threads in (before + 1, before):  # the same but for its threads is another run
+        assert main(["run", "source", *STREAM, "--threads", str(threads)]) == 0
+        assert set(found) == {threads}
+        assert torch.get_num_threads() == before
+        found.clear()
+    assert len(list(Path("results").glob("*/result.json"))) == 2
 
 
 MINE = """

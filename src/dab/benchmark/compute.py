@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -18,12 +20,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Compute:
-    """A device, a precision, and whether the model is compiled.
+    """A device, a precision, whether the model is compiled, and threads.
 
     Args:
         device: as torch names it: "cpu", "cuda", "cuda:1", "mps".
         precision: of matrix products and convolutions; weights and normalisation stay in fp32.
         compile: whether torch compiles the model first.
+        threads: of torch in a run.
 
     >>> Compute(precision="fp8")
     Traceback (most recent call last):
@@ -33,12 +36,15 @@ class Compute:
     device: str = "cpu"
     precision: Precision = "fp32"
     compile: bool = False
+    threads: int = 1
 
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
             raise ValueError(
                 f"precision must be one of {get_args(Precision)}, got {self.precision!r}"
             )
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
 
     def check(self) -> None:
         """Refuse a device that this machine does not have; a cluster's other machines may."""
@@ -61,10 +67,22 @@ class Compute:
     def card(self) -> dict[str, Any]:
         """What figures depend on: not which of several devices of a kind it was.
 
-        On a processor the number of torch's threads shows in their last bits.
+        On a processor, the number of threads shows in their last bits.
         """
         card = {**asdict(self), "device": torch.device(self.device).type}
-        return {**card, "threads": torch.get_num_threads()} if self.is_cpu else card
+        if not self.is_cpu:
+            del card["threads"]
+        return card
+
+    @contextmanager
+    def threading(self) -> Iterator[None]:
+        """As many threads as a run has to have, and then as many as there were."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """The model on the device, in the precision; its parameters keep their names if they can.

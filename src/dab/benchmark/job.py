@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-import torch
-
 from dab.benchmark.cell import Cell
 from dab.benchmark.failure import Failure
 from dab.benchmark.loggers import create_logger
@@ -32,7 +30,6 @@ class Job:
         cell: what to run.
         task: on what.
         out, cache, workers, checkpoint_every: see `run`.
-        threads: of torch, on which the last bits of figures depend.
         imports: modules and files with methods of users' own.
         log: names of loggers; see `dab.benchmark.loggers`.
     """
@@ -43,7 +40,6 @@ class Job:
     cache: Path | None = None
     workers: int | None = None
     checkpoint_every: int = 200
-    threads: int = 1
     imports: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
 
@@ -88,7 +84,6 @@ def work(job: Job) -> Failure | None:
     try:
         for module in job.imports:
             _imported(module)
-        torch.set_num_threads(job.threads)
         job.run()
     except (Exception, SystemExit) as error:
         return Failure.of(error)

@@ -101,7 +101,22 @@ def run(
     files.remove_unfinished(folder)
     if workers is None:
         workers = 0 if stream.ready else cell.compute.readers
-    evaluation = Evaluation(cell, task, stream)
+    with cell.compute.threading():
+        evaluation = Evaluation(cell, task, stream)
+        return _evaluate(evaluation, card, folder, workers, checkpoint_every, watch, loggers)
+
+
+def _evaluate(
+    evaluation: Evaluation,
+    card: dict[str, Any],
+    folder: Location,
+    workers: int,
+    checkpoint_every: int,
+    watch: Watch,
+    loggers: Sequence[Logger],
+) -> Result:
+    """Go over the rest of the stream and leave the result in the folder."""
+    cell, stream = evaluation.cell, evaluation.stream
     evaluation.resume(folder / CHECKPOINT)
     underway = Underway(folder, card, stream)
     memory.restart_peak()
@@ -203,7 +218,7 @@ class Evaluation:
     """An adapter on its way over a stream, with what it has predicted and done so far."""
 
     def __init__(self, cell: Cell, task: Task, stream: Stream) -> None:
-        self.stream = stream
+        self.cell, self.stream = cell, stream
         self.resets = cell.setting.shift == "reset_each_shift"
         # On the processor, what others do is none of a run's cost; elsewhere it is not counted.
         self.clock = time.process_time if cell.compute.is_cpu else time.perf_counter

@@ -162,7 +162,7 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
     corruptions = chosen.corruptions or CORRUPTIONS
     if list(corruptions) == ["held-out"]:
         corruptions = HELD_OUT
-    compute = Compute(chosen.device, chosen.precision, chosen.compile)
+    compute = Compute(chosen.device, chosen.precision, chosen.compile, chosen.threads)
     return [
         Cell(
             method=name,
@@ -224,7 +224,6 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
             cache=_absolute(chosen.cache),
             workers=chosen.workers,
             checkpoint_every=chosen.checkpoint_every,
-            threads=chosen.threads,
             imports=tuple(
                 str(Path(name).absolute()) if name.endswith(".py") else name
                 for name in chosen.imports
@@ -311,7 +310,6 @@ def _images(grid: list[Job]) -> dict[str, int]:
 
 def execute(chosen: argparse.Namespace, domains: bool) -> int:
     """Run the cells of a grid and print their table; the exit status."""
-    import torch
     from rich.console import Console
 
     from dab.benchmark import tables
@@ -320,7 +318,6 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     from dab.benchmark.published import suspicion
     from dab.benchmark.summary import summarise
 
-    torch.set_num_threads(chosen.threads)
     grid = jobs(chosen)
     for name in chosen.log:
         create_logger(name, chosen.out)  # one that is not installed fails here
