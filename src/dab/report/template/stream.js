@@ -181,10 +181,9 @@ function endLabels(box, ends) {
     end.at = Math.max(end.y, last + 14);
     last = end.at;
   }
-  const over = last - (box.height - box.bottom + 4);
-  if (over > 0)
-    for (let i = ends.length - 1, limit = box.height - box.bottom + 4; i >= 0; i--, limit -= 14)
-      ends[i].at = Math.min(ends[i].at, limit);
+  // Not below the axis, where the ticks are named.
+  for (let i = ends.length - 1, limit = box.height - box.bottom - 6; i >= 0; i--, limit -= 14)
+    ends[i].at = Math.min(ends[i].at, limit);
   for (const { row, at: y, x } of ends)
     box.svg.append(
       make(
