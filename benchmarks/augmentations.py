@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from dab.augmentations import augment, strong, weak
-from dab.augmentations.colour import brightness, contrast, gamma, hue, saturation
+from dab.augmentations.color import brightness, contrast, gamma, hue, saturation
 from dab.augmentations.geometry import blur, extend, rotation, warp
 
 BATCHES = ((64, 32), (16, 224))  # images, pixels
@@ -47,10 +47,10 @@ def kornia_augment(images: Tensor, generator: torch.Generator, literal: bool) ->
     size = images.shape[-1]
     margin = size // 2 if literal else 2
     padded = extend(view, margin, margin)
-    centre = torch.full((1, 2), (padded.shape[-1] - 1) / 2)
+    center = torch.full((1, 2), (padded.shape[-1] - 1) / 2)
     shift = torch.cat([draw(-size / 8, size / 8), draw(-size / 8, size / 8)])[None]
     zoom = draw(0.9, 1.1).expand(1, 2)
-    matrix = transform.get_affine_matrix2d(shift, centre, zoom, draw(-15, 15))[:, :2]
+    matrix = transform.get_affine_matrix2d(shift, center, zoom, draw(-15, 15))[:, :2]
     view = transform.warp_affine(
         padded,
         matrix,
@@ -73,11 +73,11 @@ def pairs(images: Tensor) -> dict[str, tuple[Callable[[], Tensor], Callable[[], 
     sigma = torch.linspace(0.1, 2, count)
     kernel = max(3, size // 10 | 1)
     angle, zoom, shift = number - 1, number, torch.zeros(count, 2)
-    centre = torch.full((count, 2), (size - 1) / 2)
+    center = torch.full((count, 2), (size - 1) / 2)
 
     def kornia_warp() -> Tensor:
         matrix = transform.get_affine_matrix2d(
-            shift, centre, zoom[:, None].expand(-1, 2), angle.rad2deg()
+            shift, center, zoom[:, None].expand(-1, 2), angle.rad2deg()
         )
         return transform.warp_affine(
             images, matrix[:, :2], (size, size), padding_mode="border", align_corners=False

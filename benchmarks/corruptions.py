@@ -11,7 +11,7 @@ import time
 import cv2
 import numpy as np
 
-from dab.corruptions import CORRUPTIONS, HELD_OUT, corrupt
+from dab.data.corruptions import CORRUPTIONS, HELD_OUT, corrupt
 
 SIZES = (224, 32)
 SECONDS = 1.0  # spent on each

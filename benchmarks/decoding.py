@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dab.datasets.decoding import read
-from dab.models.transform import Transform
+from dab.data.decoding import read
+from dab.data.transform import Transform
 
 FILES = 20
 SECONDS = 2.0  # spent on each

@@ -3,7 +3,7 @@
     python -m benchmarks.one_class
 
 Beside it, the same number of images of all classes. Explains when the order of a stream matters to
-entropy minimisation (docs/results.md).
+entropy minimization (docs/results.md).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 import dab
 from dab.benchmark import Task, TaskRecipe
-from dab.datasets.cache import cache_folder
-from dab.datasets.images import Images, to_tensor
+from dab.data.cache import cache_folder
+from dab.data.images import Images, to_tensor
 from dab.streams import Setting
 
 # As many images as have 500 of each class.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from dab.benchmark import Cell
 from dab.benchmark.estimate import forwards
-from dab.benchmark.on_disk import published_images
+from dab.benchmark.tasks.imagenet import published_images
 from dab.cli import parser
 from dab.cli.bench import cells, complete
 

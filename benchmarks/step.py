@@ -2,7 +2,7 @@
 
 Every method adapts the same ViT-Ti/16 on the same images, in a process of its own, so that its
 peak memory can be told. Calls are interleaved with plain forwards and with bare updates (forward,
-backward to the norm parameters, optimiser step), so that a slow moment of the machine hits all of
+backward to the norm parameters, optimizer step), so that a slow moment of the machine hits all of
 them; figures are ratios of sums within one process.
 
 The floor of a method that trains on its own batch (source, TENT) or out of a buffer (DAB) is
@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dab
-from dab.layers import norm_parameters
 from dab.models.vit import Block
+from dab.parts.layers import norm_parameters
 
 BATCH = 64
 CLASSES = 100
@@ -51,7 +51,7 @@ class TinyViT(nn.Module):
 
 
 def batches(count: int, pixels: int) -> list[Tensor]:
-    """8-bit images of coarse coloured patterns, different enough to be told apart."""
+    """8-bit images of coarse colored patterns, different enough to be told apart."""
     coarse = torch.rand(count * BATCH, 3, 4, 4)
     images = F.interpolate(coarse, size=(pixels, pixels), mode="bilinear")
     return list(((images * 255).round() / 255).split(BATCH))
@@ -81,7 +81,7 @@ def measure(method: str, calls: int, pixels: int) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad()
 
-    with torch.no_grad():  # an untrained net has favourites: without them, many classes are seen
+    with torch.no_grad():  # an untrained net has favorites: without them, many classes are seen
         model.head.bias -= model(stream[0]).mean(dim=0)
     forward(stream[0]), update(stream[0])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

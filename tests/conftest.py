@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import settings
 
-from dab.benchmark import job
+from dab.benchmark.engines import job
 
 # It registers methods that fail and kill, for processes of engines; here all tests would meet them.
-collect_ignore = ["engine_task.py"]
+collect_ignore = ["support/engine_task.py"]
 
 # The same random inputs for everyone: what passed here must not fail elsewhere by chance; `make
 # fuzz` looks for others. A busy machine is no failure: nothing here is a timed test.

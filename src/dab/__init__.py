@@ -13,8 +13,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dab.adapter import Adapter
-from dab.counters import Step, Totals
 from dab.methods import DAB
+from dab.parts.step import Step, Totals
 from dab.registry import create, method, methods, register
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from dab import state as states
 from dab.buffers import Buffer
-from dab.checks import check_images, logits_of
-from dab.counters import Step, Totals
-from dab.features import Features, FeatureSource
-from dab.loan import Loan
 from dab.outputs import Output, create_output
-from dab.weights import Weights
+from dab.parts import snapshot as states
+from dab.parts.borrow import Borrowed
+from dab.parts.features import Features, FeatureSource
+from dab.parts.parameters import TrainedParameters
+from dab.parts.step import Step, Totals
+from dab.parts.validation import check_images, logits_of
 
 __all__ = ["Adapter"]
 
@@ -40,7 +40,7 @@ class Adapter(nn.Module, ABC):
         model: the classifier, adapted in place. Nothing but the `trained` parameters changes;
             `detach` gives the model back with its train/eval flags and requires_grad as they were.
         trained: the parameters to train, by name.
-        optimizer: makes the optimiser for them.
+        optimizer: makes the optimizer for them.
         seed: of the adapter's own random generator; the global one is neither read nor moved.
         output: corrects what is answered (an `Output` or its name), not what is learned from.
         features: where to find features, for corrections that need them; see `Features`.
@@ -65,14 +65,14 @@ class Adapter(nn.Module, ABC):
         self.features = (
             Features(model, features) if self.output and self.output.needs_features else None
         )
-        self.weights = Weights(trained, optimizer)
+        self.trained = TrainedParameters(trained, optimizer)
         self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
-        self.loan = Loan(model, self.weights.parameters)  # nothing after this fails
+        self.borrowed = Borrowed(model, self.trained.parameters)  # nothing after this fails
         self.model = model
         self.classes: int | None = None
         self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
-        self.stream: Any = None  # what `begin` made
+        self.memory: Any = None  # what `begin` made
         self.last, self.totals = Step(), Totals()
         self._tapped: Tensor | None = None  # features of the last answer
         self._logged_non_finite = False
@@ -80,20 +80,20 @@ class Adapter(nn.Module, ABC):
     @property
     def buffer(self) -> Buffer | None:
         """The images that the method keeps, if it keeps any: to be looked at, not changed."""
-        names = [] if self.stream is None else [field.name for field in fields(self.stream)]
-        parts = (getattr(self.stream, name) for name in names)
+        names = [] if self.memory is None else [field.name for field in fields(self.memory)]
+        parts = (getattr(self.memory, name) for name in names)
         return next((part for part in parts if isinstance(part, Buffer)), None)
 
     @abstractmethod
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         """Learn from a batch and its predictions; return the logits to answer with.
 
-        Called without gradients, with `self.stream` in place, and only with finite logits.
+        Called without gradients, with `self.memory` in place, and only with finite logits.
         `self.last` is there to be filled in.
         """
 
     def begin(self, classes: int) -> Any:
-        """A fresh memory of a stream over this many classes; it becomes `self.stream`.
+        """A fresh memory of a stream over this many classes; it becomes `self.memory`.
 
         A dataclass of tensors, numbers and objects with state_dict and load_state_dict: resetting,
         saving and resuming follow from it.
@@ -140,8 +140,8 @@ class Adapter(nn.Module, ABC):
         return logits_of(output, len(images), self.classes)
 
     def learn(self, loss: Tensor) -> bool:
-        """One optimiser step. False, with the weights untouched, if a number is not finite."""
-        return self.learn_from(loss, self.weights.gradients(loss))
+        """One optimizer step. False, with the weights untouched, if a number is not finite."""
+        return self.learn_from(loss, self.trained.gradients(loss))
 
     def learn_from(self, loss: Tensor, gradients: Sequence[Tensor | None] | None) -> bool:
         """`learn` with gradients that have been taken already (None: not finite)."""
@@ -149,7 +149,7 @@ class Adapter(nn.Module, ABC):
         if gradients is None:
             self._skip("the loss or its gradient")
             return False
-        self.weights.step(gradients)
+        self.trained.step(gradients)
         self.last.updated = True
         return True
 
@@ -160,12 +160,12 @@ class Adapter(nn.Module, ABC):
         batch = self._checked(images)
         with torch.set_grad_enabled(self.learns_from_prediction):
             logits = self.answer(batch)
-        before = self.classes, self.images_like, self.stream, self.last
+        before = self.classes, self.images_like, self.memory, self.last
         self.last = Step(samples=len(batch))
         if self.classes is None:
             self.classes = logits.shape[1]
             self.images_like = batch.new_empty((0, *batch.shape[1:]))
-            self.stream = self.begin(self.classes)
+            self.memory = self.begin(self.classes)
         try:
             if torch.isfinite(logits).all():
                 logits = self.adapt(batch, logits).detach()
@@ -174,7 +174,7 @@ class Adapter(nn.Module, ABC):
             else:
                 self._skip("the model's output")
         except BaseException:
-            self.classes, self.images_like, self.stream, self.last = before
+            self.classes, self.images_like, self.memory, self.last = before
             raise
         self.totals.add(self.last)
         return logits.detach().to(images.device)
@@ -191,12 +191,12 @@ class Adapter(nn.Module, ABC):
     @torch.inference_mode(False)
     @torch.no_grad()
     def reset(self) -> None:
-        """Back to the source: weights, optimiser, memory of the stream, counters and seed."""
-        self.weights.restore()
+        """Back to the source: weights, optimizer, memory of the stream, counters and seed."""
+        self.trained.restore()
         if self.output is not None:
             self.output.reset()
         self.generator.manual_seed(self.seed)
-        self.classes = self.images_like = self.stream = None
+        self.classes = self.images_like = self.memory = None
         self.last, self.totals = Step(), Totals()
 
     def train(self: Self, mode: bool = True) -> Self:
@@ -205,7 +205,7 @@ class Adapter(nn.Module, ABC):
 
     def detach(self) -> nn.Module:
         """Give the model back, adapted as it is, with all its flags as they were before."""
-        self.loan.end()
+        self.borrowed.end()
         return self.model
 
     def __enter__(self: Self) -> Self:
@@ -226,18 +226,18 @@ class Adapter(nn.Module, ABC):
         """
         if parent:
             return super().state_dict(**parent)
-        stream = None if self.stream is None else states.snapshot(self.stream)
-        if stream is not None and not buffer:
-            for name in stream:
-                if isinstance(getattr(self.stream, name), Buffer):
-                    stream[name] = None
+        memory = None if self.memory is None else states.snapshot(self.memory)
+        if memory is not None and not buffer:
+            for name in memory:
+                if isinstance(getattr(self.memory, name), Buffer):
+                    memory[name] = None
         return {
             "format": FORMAT,
             "method": self.name,
             "classes": self.classes,
             "images_like": self.images_like,
-            "weights": self.weights.state_dict(),
-            "stream": stream,
+            "weights": self.trained.state_dict(),
+            "memory": memory,
             "output": None if self.output is None else self.output.state_dict(),
             "generator": self.generator.get_state(),
             "totals": asdict(self.totals),
@@ -254,12 +254,12 @@ class Adapter(nn.Module, ABC):
                     f"this is a state of method {state['method']!r} in format {state['format']}, "
                     f"not of {self.name!r} in format {FORMAT}"
                 )
-            stream = None
+            memory = None
             if state["classes"] is not None:
                 self._check_fit(state["classes"], state["images_like"])
-                stream = self.begin(state["classes"])
-                if stream is not None:
-                    states.restore(stream, state["stream"])
+                memory = self.begin(state["classes"])
+                if memory is not None:
+                    states.restore(memory, state["memory"])
             output = deepcopy(self.output)
             if output is not None:
                 output.load_state_dict(state["output"])
@@ -268,11 +268,11 @@ class Adapter(nn.Module, ABC):
             constants = {name: deepcopy(getattr(self, name)) for name in self.constants}
             for name, constant in constants.items():
                 constant.load_state_dict(state[name])
-            self.weights.load_state_dict(state["weights"])  # the last that can fail
+            self.trained.load_state_dict(state["weights"])  # the last that can fail
         except (AttributeError, LookupError, TypeError, RuntimeError) as error:
             raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
         self.classes, self.images_like = state["classes"], state["images_like"]
-        self.stream, self.output = stream, output
+        self.memory, self.output = memory, output
         for name, constant in constants.items():
             setattr(self, name, constant)
         self.last, self.totals = Step(), totals
@@ -290,7 +290,7 @@ class Adapter(nn.Module, ABC):
         That is finite, like the rest of the stream, on the model's device, contiguous, and no
         inference tensor, which autograd would refuse.
         """
-        if self.loan.ended:
+        if self.borrowed.ended:
             raise RuntimeError("the model was given back by detach(): wrap it again to adapt it")
         check_images(images, self.images_like)
         batch = images.to(self._device(images)).contiguous()

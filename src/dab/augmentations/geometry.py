@@ -34,7 +34,7 @@ def warp(images: Tensor, matrix: Tensor, margin: int = 0) -> Tensor:
     Args:
         images: (n, channels, height, width).
         matrix: (n, 2, 3), or (1, 2, 3) for the whole batch: from the (x, y, 1) of an output pixel
-            to the (x, y) it is read from, in pixels from the centre of the image.
+            to the (x, y) it is read from, in pixels from the center of the image.
         margin: of the output.
     """
     height, width = images.shape[2:]

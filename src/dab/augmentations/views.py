@@ -1,9 +1,9 @@
 """The augmentations that methods learn from, batched, on the images' device, without gradients.
 
 All numbers come from the generator that is passed in, a CPU one; the global one is neither read nor
-moved. Images are floats in [0, 1] of any size; values outside are clipped where colours change.
+moved. Images are floats in [0, 1] of any size; values outside are clipped where colors change.
 Half precision is computed in float32. The view has the images' shape and dtype, the images stay as
-they are. Images that are not RGB skip what needs colours: saturation, hue and greying.
+they are. Images that are not RGB skip what needs colors: saturation, hue and graying.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dab.augmentations.colour import brightness, contrast, gamma, grey, hue, saturation
+from dab.augmentations.color import brightness, contrast, gamma, gray, hue, saturation
 from dab.augmentations.geometry import blur, extend, rotation, warp
-from dab.checks import check_images
+from dab.parts.validation import check_images
 
 __all__ = ["augment", "strong", "weak"]
 
-# A change of colour, and the bounds of its uniformly drawn number.
+# A change of color, and the bounds of its uniformly drawn number.
 Jitter = tuple[Callable[[Tensor, Tensor], Tensor], float, float]
 
 _AUGMENT_JITTER: list[Jitter] = [
@@ -45,7 +45,7 @@ _CROP_RATIOS = (3 / 4, 4 / 3)
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     """The augmentation of CoTTA, RoTTA and ROID: one draw for the whole batch, but for the noise.
 
-    In this order: colours (brightness, contrast, saturation, hue and gamma in random order);
+    In this order: colors (brightness, contrast, saturation, hue and gamma in random order);
     rotation by up to 15 degrees, scale of 0.9 to 1.1 and a shift of up to an eighth of each side;
     a blur of 5 x 5 pixels with a sigma of up to half a pixel; a flip in half of the calls;
     Gaussian noise of 0.005.
@@ -59,10 +59,10 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     torch.Size([4, 3, 32, 32])
     """
     view = _prepared(images).clamp(0, 1)
-    colours = _applicable(_AUGMENT_JITTER, view)
-    for index in torch.randperm(len(colours), generator=generator).tolist():
-        colour, low, high = colours[index]
-        view = colour(view, _uniform(low, high, 1, generator))
+    colors = _applicable(_AUGMENT_JITTER, view)
+    for index in torch.randperm(len(colors), generator=generator).tolist():
+        color, low, high = colors[index]
+        view = color(view, _uniform(low, high, 1, generator))
     height, width = view.shape[2:]
     shift = torch.stack([_uniform(-s / 8, s / 8, 1, generator) for s in (width, height)], dim=1)
     angle = _uniform(-math.radians(15), math.radians(15), 1, generator)
@@ -105,7 +105,7 @@ def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True
 
     In this order: a crop of 20 % to 100 % of the area in a ratio of 3/4 to 4/3, resized to the full
     size; with p = 0.8 brightness, contrast and saturation by up to 40 % and hue by up to a tenth of
-    a turn, in random order; grey with p = 0.2; with p = 0.5 a blur with sigma 0.1 to 2 and an odd
+    a turn, in random order; gray with p = 0.2; with p = 0.5 a blur with sigma 0.1 to 2 and an odd
     kernel of about a tenth of the shorter side, at least 3; flipped with p = 0.5.
 
     Args:
@@ -122,7 +122,7 @@ def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True
         view = warp(view, _crop_boxes(count, height, width, generator))
     _jitter(view, _chance(0.8, count, generator), generator)
     if channels == 3:
-        _change(view, _chance(0.2, count, generator), grey)
+        _change(view, _chance(0.2, count, generator), gray)
     size = max(3, min(height, width) // 10 | 1)
     sigma = _uniform(0.1, 2, count, generator)
     _change(view, _chance(0.5, count, generator), partial(_blurred, size=size), sigma)
@@ -167,14 +167,14 @@ def _change(
 
 
 def _jitter(images: Tensor, chosen: Tensor, generator: torch.Generator) -> None:
-    """Change all colours of the chosen images, of each in an order of its own."""
+    """Change all colors of the chosen images, of each in an order of its own."""
     count = len(images)
-    colours = _applicable(_STRONG_JITTER, images)
-    orders = torch.rand(count, len(colours), generator=generator, dtype=torch.float64).argsort()
-    numbers = [_uniform(low, high, count, generator) for _, low, high in colours]
+    colors = _applicable(_STRONG_JITTER, images)
+    orders = torch.rand(count, len(colors), generator=generator, dtype=torch.float64).argsort()
+    numbers = [_uniform(low, high, count, generator) for _, low, high in colors]
     for turn in orders.unbind(dim=1):
-        for index, (colour, _, _) in enumerate(colours):
-            _change(images, chosen & (turn == index), colour, numbers[index])
+        for index, (color, _, _) in enumerate(colors):
+            _change(images, chosen & (turn == index), color, numbers[index])
 
 
 def _crop_boxes(count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
@@ -193,8 +193,8 @@ def _crop_boxes(count: int, height: int, width: int, generator: torch.Generator)
     ratio = torch.lerp(low, high, _uniform(0, 1, count, generator)).exp()
     sides = torch.stack([area * ratio / aspect, area / ratio * aspect], dim=1).sqrt()
     room = torch.tensor([width, height]) * (1 - sides)
-    centre = room * (torch.rand(count, 2, generator=generator, dtype=torch.float64) - 0.5)
-    return torch.cat([torch.diag_embed(sides), centre[:, :, None]], dim=2)
+    center = room * (torch.rand(count, 2, generator=generator, dtype=torch.float64) - 0.5)
+    return torch.cat([torch.diag_embed(sides), center[:, :, None]], dim=2)
 
 
 def _blurred(images: Tensor, sigma: Tensor, size: int) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import dab
 from dab.benchmark.compute import Compute
-from dab.corruptions import CORRUPTIONS
+from dab.data.corruptions import CORRUPTIONS
 from dab.streams import Setting, Shard
 
 __all__ = ["Cell", "parse_method"]

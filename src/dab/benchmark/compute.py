@@ -24,7 +24,7 @@ class Compute:
 
     Args:
         device: as torch names it: "cpu", "cuda", "cuda:1", "mps".
-        precision: of matrix products and convolutions; weights and normalisation stay in fp32.
+        precision: of matrix products and convolutions; weights and normalization stay in fp32.
         compile: whether torch compiles the model first.
         threads: of torch in a run.
 

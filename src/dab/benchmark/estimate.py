@@ -11,9 +11,9 @@ from torch import nn
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.compute import Compute
-from dab.benchmark.job import Job
-from dab.benchmark.task import ON_DISK, TaskRecipe
-from dab.datasets.images import to_tensor
+from dab.benchmark.engines.job import Job
+from dab.benchmark.tasks.task import ON_DISK, TaskRecipe
+from dab.data.images import to_tensor
 
 __all__ = ["Share", "estimate", "forwards", "images_per_second"]
 
@@ -91,7 +91,7 @@ def images_per_second(model: nn.Module, shape: Sequence[int], compute: Compute) 
 def _images(job: Job) -> int:
     """The images of a run: those that are there, or, if no folder is named, the published ones."""
     if job.task.name in ON_DISK and job.task.root is None:
-        from dab.benchmark.on_disk import published_images
+        from dab.benchmark.tasks.imagenet import published_images
 
         return published_images(job.cell, job.task.samples)
     return job.stream().samples
@@ -100,7 +100,7 @@ def _images(job: Job) -> int:
 def _model(job: Job) -> tuple[nn.Module, Sequence[int]]:
     """A model to measure, and the shape of its images."""
     if job.task.name in ON_DISK:
-        from dab.benchmark.on_disk import timing_model
+        from dab.benchmark.tasks.imagenet import timing_model
 
         return timing_model(job.task)
     return job.task.create().model(), to_tensor(job.stream().pixels(0)).shape[1:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dab.corruptions import CORRUPTIONS
+from dab.data.corruptions import CORRUPTIONS
 
 __all__ = ["SUITES", "suite"]
 

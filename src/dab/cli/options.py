@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from dab.files import Location, location
-from dab.imports import import_own
+from dab.utils.files import Location, location
+from dab.utils.imports import import_own
 
 __all__ = [
     "DATA_HELP",

@@ -32,8 +32,8 @@ def add(commands: Commands) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    from dab import files
     from dab.report import gather, render
+    from dab.utils import files
 
     data = gather(chosen.results)
     page = chosen.out or chosen.results / "report.html"

@@ -12,30 +12,30 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.augmentations import strong, weak
-from dab.features import Features, FeatureSource
-from dab.functional import probabilities
-from dab.layers import all_parameters
 from dab.outputs import Output
+from dab.parts.features import Features, FeatureSource
+from dab.parts.functional import probabilities
+from dab.parts.layers import all_parameters
+from dab.parts.ring_buffer import RingBuffer
+from dab.parts.teacher import Teacher
 from dab.registry import register
-from dab.ring import Ring
-from dab.teacher import Teacher
 
 __all__ = ["AdaContrast"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What AdaContrast remembers of its stream."""
 
     teacher: Teacher  # the momentum copy, which makes the keys
-    queue: Ring  # unit features of keys, and their labels
-    bank: Ring  # unit features of weak views, and their probabilities
+    queue: RingBuffer  # unit features of keys, and their labels
+    bank: RingBuffer  # unit features of weak views, and their probabilities
     seen: int = 0  # samples
 
 
 @register("adacontrast")
 class AdaContrast(Adapter):
-    """Trains all weights on pseudo-labels of the nearest neighbours and on contrasted views.
+    """Trains all weights on pseudo-labels of the nearest neighbors and on contrasted views.
 
     Answers with the model after the update. BatchNorm layers keep the source statistics.
 
@@ -44,13 +44,13 @@ class AdaContrast(Adapter):
         temperature: T of the contrastive loss.
         queue: negatives kept, and samples in the bank at most.
         teacher: share of itself that the momentum copy keeps in an update.
-        neighbours: whose mean prediction is the pseudo-label.
-        refine_after: samples before pseudo-labels are refined by neighbours.
+        neighbors: whose mean prediction is the pseudo-label.
+        refine_after: samples before pseudo-labels are refined by neighbors.
         resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
         lr, momentum, weight_decay: of Nesterov's SGD.
         seed: of the views and the first negatives.
         output: a correction of what is answered; see `dab.outputs`.
-        features: where to find features; see `dab.features.Features`.
+        features: where to find features; see `dab.parts.features.Features`.
     """
 
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
@@ -62,7 +62,7 @@ class AdaContrast(Adapter):
         temperature: float = 0.07,
         queue: int = 16384,
         teacher: float = 0.999,
-        neighbours: int = 10,
+        neighbors: int = 10,
         refine_after: int = 1024,
         resized_crop: bool = False,
         lr: float = 2e-4,
@@ -72,9 +72,9 @@ class AdaContrast(Adapter):
         output: Output | str | None = None,
         features: FeatureSource = None,
     ) -> None:
-        if neighbours < 1:
-            raise ValueError(f"neighbours must be at least 1, got {neighbours}")
-        Ring(queue)  # a wrong capacity fails here, before the model is touched
+        if neighbors < 1:
+            raise ValueError(f"neighbors must be at least 1, got {neighbors}")
+        RingBuffer(queue)  # a wrong capacity fails here, before the model is touched
         self._tap = Features(model, features)
         sgd = partial(
             torch.optim.SGD,
@@ -85,21 +85,23 @@ class AdaContrast(Adapter):
         )
         super().__init__(model, all_parameters(model), sgd, seed, output, features)
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
-        self.neighbours, self.refine_after = neighbours, refine_after
+        self.neighbors, self.refine_after = neighbors, refine_after
         self.strong = partial(strong, resized_crop=resized_crop)
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(Teacher(self.weights), queue=Ring(self.queue), bank=Ring(self.queue))
+    def begin(self, classes: int) -> Memory:
+        return Memory(
+            Teacher(self.trained), queue=RingBuffer(self.queue), bank=RingBuffer(self.queue)
+        )
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        stream: Stream = self.stream
+        memory: Memory = self.memory
         w = weak(images, self.generator)
         q, k = self.strong(images, self.generator), self.strong(images, self.generator)
         logits_w, features_w = self._run(w)
         labels = self._pseudo_labels(logits_w, features_w)
-        stream.teacher.follow(self.teacher)
-        _, keys = self._run(k, stream.teacher.parameters)
-        if not len(stream.queue):
+        memory.teacher.follow(self.teacher)
+        _, keys = self._run(k, memory.teacher.parameters)
+        if not len(memory.queue):
             self._fill_queue(keys)
         with torch.enable_grad():
             logits_q, queries = self._run(q)
@@ -109,10 +111,10 @@ class AdaContrast(Adapter):
                 - self._diversity(logits_q)
             )
         self.learn(loss)
-        stream.queue.push(keys, labels)
-        logits_w, features_w = self._run(w, stream.teacher.parameters)
-        stream.bank.push(features_w, probabilities(logits_w))
-        stream.seen += len(images)
+        memory.queue.push(keys, labels)
+        logits_w, features_w = self._run(w, memory.teacher.parameters)
+        memory.bank.push(features_w, probabilities(logits_w))
+        memory.seen += len(images)
         return self.answer(images)
 
     def _run(
@@ -125,11 +127,11 @@ class AdaContrast(Adapter):
 
     def _pseudo_labels(self, logits: Tensor, features: Tensor) -> Tensor:
         """The own prediction, or the mean one of the nearest samples in the bank."""
-        bank = self.stream.bank
-        if self.stream.seen < self.refine_after or not len(bank):
+        bank = self.memory.bank
+        if self.memory.seen < self.refine_after or not len(bank):
             return logits.argmax(dim=1)
         known, predictions = bank.columns
-        nearest = (features @ known.T).topk(min(self.neighbours, len(bank)), dim=1).indices
+        nearest = (features @ known.T).topk(min(self.neighbors, len(bank)), dim=1).indices
         labels: Tensor = predictions[nearest].mean(dim=1).argmax(dim=1)
         return labels
 
@@ -139,7 +141,7 @@ class AdaContrast(Adapter):
         The labels that decide who is a negative are those of the features contrasted with: keys
         join the queue afterwards.
         """
-        negatives, negative_labels = self.stream.queue.columns
+        negatives, negative_labels = self.memory.queue.columns
         positive = (queries * keys).sum(dim=1, keepdim=True)
         similarity = torch.cat([positive, queries @ negatives.T], dim=1) / self.temperature
         same = labels[:, None] == negative_labels[None]
@@ -159,4 +161,4 @@ class AdaContrast(Adapter):
         noise = torch.randn(shape, generator=self.generator, dtype=like.dtype)
         assert self.classes is not None
         labels = torch.randint(self.classes, (self.queue,), generator=self.generator)
-        self.stream.queue.push(F.normalize(noise, dim=1).to(like.device), labels.to(like.device))
+        self.memory.queue.push(F.normalize(noise, dim=1).to(like.device), labels.to(like.device))

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.augmentations import augment
-from dab.features import FeatureSource
-from dab.functional import cross_entropy, probabilities
-from dab.layers import all_parameters
 from dab.outputs import Output
+from dab.parts.features import FeatureSource
+from dab.parts.functional import cross_entropy, probabilities
+from dab.parts.layers import all_parameters
+from dab.parts.teacher import Teacher
 from dab.registry import register
-from dab.teacher import Teacher
 
 __all__ = ["CoTTA"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What CoTTA remembers of its stream."""
 
     teacher: Teacher
@@ -65,16 +65,16 @@ class CoTTA(Adapter):
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(Teacher(self.weights))
+    def begin(self, classes: int) -> Memory:
+        return Memory(Teacher(self.trained))
 
     def infer(self, images: Tensor) -> Tensor:
         """The teacher answers; before the first batch it is the source model."""
-        return self.run(images, None if self.stream is None else self.stream.teacher.parameters)
+        return self.run(images, None if self.memory is None else self.memory.teacher.parameters)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        teacher: Teacher = self.stream.teacher
-        anchor = probabilities(self.run(images, self.weights.source_parameters))
+        teacher: Teacher = self.memory.teacher
+        anchor = probabilities(self.run(images, self.trained.source_parameters))
         if anchor.amax(dim=1).mean() < self.gate:
             parameters = teacher.parameters
             logits = torch.stack(
@@ -88,5 +88,5 @@ class CoTTA(Adapter):
             loss = (cross_entropy(logits, student) + cross_entropy(student, logits)).mean() / 2
         if self.learn(loss):
             teacher.follow(self.teacher)
-            self.weights.restore_some(self.restore, self.generator)
+            self.trained.restore_some(self.restore, self.generator)
         return logits

@@ -14,12 +14,20 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, StorageKind, Trigger, TriggerKind
-from dab.features import FeatureSource
-from dab.functional import certainty, diversity, entropy, follow, min_max, probabilities, uniform
-from dab.layers import batch_norms, norm_parameters
 from dab.outputs import Output
+from dab.parts.ema import RunningMean
+from dab.parts.features import FeatureSource
+from dab.parts.functional import (
+    certainty,
+    diversity,
+    entropy,
+    follow,
+    min_max,
+    probabilities,
+    uniform,
+)
+from dab.parts.layers import batch_norms, norm_parameters
 from dab.registry import register
-from dab.running import RunningMean
 
 __all__ = ["DAB"]
 
@@ -28,7 +36,7 @@ Filling = Literal["wait", "adapt"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What DAB remembers of its stream."""
 
     tendency: Tensor  # e: what the stream has shown lately
@@ -40,7 +48,7 @@ class Stream:
 
 @register("dab")
 class DAB(Adapter):
-    """Adapts the normalisation layers on balanced, diverse batches out of a small buffer.
+    """Adapts the normalization layers on balanced, diverse batches out of a small buffer.
 
     Args:
         model: any image classifier that puts out (n, C) logits.
@@ -116,8 +124,8 @@ class DAB(Adapter):
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(
+    def begin(self, classes: int) -> Memory:
+        return Memory(
             tendency=uniform(classes),
             batch_tendency=uniform(classes),
             mean_diversity=RunningMean(),
@@ -127,11 +135,11 @@ class DAB(Adapter):
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         """Algorithm 1: fill the buffer with what is diverse, update when enough was replaced."""
-        stream: Stream = self.stream
+        memory: Memory = self.memory
         y = probabilities(logits)
         # Diversity against what the stream has shown lately: w_i = 1 - cos(y_i, e).
-        w = diversity(y, stream.tendency)
-        mean_diversity = copy(stream.mean_diversity)
+        w = diversity(y, memory.tendency)
+        mean_diversity = copy(memory.mean_diversity)
         if self.admission == "batch":
             self._warn_of_single_samples(len(images))
             admitted = (w > w.mean()).nonzero().flatten()
@@ -139,33 +147,33 @@ class DAB(Adapter):
             means = mean_diversity.follow(w.tolist())
             admitted = (w > torch.tensor(means, dtype=w.dtype, device=w.device)).nonzero().flatten()
         labels = y.argmax(dim=1)[admitted].tolist()
-        placements = stream.buffer.insert(images[admitted], labels)
+        placements = memory.buffer.insert(images[admitted], labels)
         # Only now, and over all samples of the batch: e <- 0.9 e + 0.1 mean_i(y_i).
-        stream.tendency = follow(stream.tendency, y)
-        stream.mean_diversity = mean_diversity
+        memory.tendency = follow(memory.tendency, y)
+        memory.mean_diversity = mean_diversity
 
         for label, placement in zip(labels, placements, strict=True):
             assert placement is not None  # the newcomer always gets in
             if placement.evicted is not None:
                 self.last.replaced += 1
-                stream.trigger.count(incoming=label, outgoing=placement.evicted)
+                memory.trigger.count(incoming=label, outgoing=placement.evicted)
             elif self.filling == "adapt":
-                stream.trigger.count(incoming=label, outgoing=label)
-        self.last.admitted, self.last.fill = len(labels), len(stream.buffer)
+                memory.trigger.count(incoming=label, outgoing=label)
+        self.last.admitted, self.last.fill = len(labels), len(memory.buffer)
         # A trigger resumed without its buffer waits for the buffer to fill again.
-        if stream.trigger.due and (self.filling == "adapt" or len(stream.buffer) == self.capacity):
-            self._update(stream, images.device)
-            stream.trigger.clear()
+        if memory.trigger.due and (self.filling == "adapt" or len(memory.buffer) == self.capacity):
+            self._update(memory, images.device)
+            memory.trigger.clear()
         return logits
 
-    def _update(self, stream: Stream, device: torch.device) -> None:
-        images = stream.buffer.sample(self.batch_size, self.generator, device)
+    def _update(self, memory: Memory, device: torch.device) -> None:
+        images = memory.buffer.sample(self.batch_size, self.generator, device)
         with torch.enable_grad():
             logits = self.run(images)
             entropies = entropy(logits)
             y = probabilities(logits)
             # Diversity against what was trained on lately, scaled to [0, 1] over the batch ...
-            w_div = min_max(diversity(y, stream.batch_tendency))
+            w_div = min_max(diversity(y, memory.batch_tendency))
             # ... and certainty, log C / H(y_i) in [1, 10]; both detached, for w_cert * H with a
             # gradient is the constant log C.
             w_cert = certainty(entropies.detach(), y.shape[1])
@@ -173,8 +181,8 @@ class DAB(Adapter):
             # L = 1/n sum_i w_i H(y_i)
             loss = (w * entropies).mean()
         if self.learn(loss):
-            stream.batch_tendency = follow(stream.batch_tendency, y)  # b, as e
-            self.weights.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+            memory.batch_tendency = follow(memory.batch_tendency, y)  # b, as e
+            self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
 
     def _warn_of_single_samples(self, samples: int) -> None:
         if samples == self.totals.calls == self.totals.samples == 1:

@@ -1,4 +1,4 @@
-"""EATA: entropy minimisation on reliable, non-redundant samples (Niu et al., 2022)."""
+"""EATA: entropy minimization on reliable, non-redundant samples (Niu et al., 2022)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.features import FeatureSource
-from dab.functional import entropy, follow, probabilities
-from dab.layers import norm_parameters
-from dab.named import NamedTensors
 from dab.outputs import Output
+from dab.parts.features import FeatureSource
+from dab.parts.functional import entropy, follow, probabilities
+from dab.parts.layers import norm_parameters
+from dab.parts.named_tensors import NamedTensors
 from dab.registry import register
 
 __all__ = ["EATA"]
@@ -27,7 +27,7 @@ logger = logging.getLogger("dab")
 
 
 @dataclass
-class Stream:
+class Memory:
     """What EATA remembers of its stream."""
 
     tendency: Tensor | None = None  # q: mean prediction of the samples trained on, if any
@@ -38,7 +38,7 @@ class EATA(Adapter):
     """Trains on samples that are certain and unlike the recent ones, anchored by a Fisher term.
 
     Args:
-        model: any image classifier with normalisation layers.
+        model: any image classifier with normalization layers.
         source_images: batches of source images (or one tensor of them) for the Fisher term, the
             first of (images, labels) pairs likewise. Without them it runs as ETA: no such term.
         fisher_images: how many of them are used.
@@ -75,7 +75,7 @@ class EATA(Adapter):
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.margin, self.fisher_weight = margin, fisher_weight
-        self.fisher = NamedTensors(self.weights.names)
+        self.fisher = NamedTensors(self.trained.names)
         if source_images is None:
             logger.warning("eata: no source_images, so it runs as ETA, without the Fisher term")
         else:
@@ -86,18 +86,18 @@ class EATA(Adapter):
                 self.detach()  # bad source images leave the model as it was
                 raise
 
-    def begin(self, classes: int) -> Stream:
-        return Stream()
+    def begin(self, classes: int) -> Memory:
+        return Memory()
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        stream: Stream = self.stream
+        memory: Memory = self.memory
         y = probabilities(logits)
         threshold = 0.4 * math.log(y.shape[1])  # E_0
         with torch.enable_grad():
             entropies = entropy(logits)
             chosen = entropies < threshold  # S1: reliable
-            if stream.tendency is not None:  # S2: and not redundant
-                similarity = F.cosine_similarity(y, stream.tendency.to(y)[None], dim=1)
+            if memory.tendency is not None:  # S2: and not redundant
+                similarity = F.cosine_similarity(y, memory.tendency.to(y)[None], dim=1)
                 chosen &= similarity.abs() < self.margin
             if not chosen.any():
                 return logits
@@ -105,10 +105,10 @@ class EATA(Adapter):
             loss = ((threshold - kept.detach()).exp() * kept).mean()
             loss = loss + self.fisher_weight * self._distance()
         if self.learn(loss):
-            stream.tendency = (
+            memory.tendency = (
                 y[chosen].mean(dim=0)
-                if stream.tendency is None
-                else follow(stream.tendency, y[chosen])
+                if memory.tendency is None
+                else follow(memory.tendency, y[chosen])
             )
         return logits
 
@@ -116,8 +116,8 @@ class EATA(Adapter):
         """sum_j F_j (theta_j - theta0_j)^2"""
         if not self.fisher.tensors:
             return 0.0
-        weights = self.weights
-        parts = zip(self.fisher.tensors, weights.parameters, weights.source, strict=True)
+        trained = self.trained
+        parts = zip(self.fisher.tensors, trained.parameters, trained.source, strict=True)
         return torch.stack(
             [(f * (theta.to(source) - source).square()).sum() for f, theta, source in parts]
         ).sum()
@@ -128,14 +128,14 @@ class EATA(Adapter):
         """Mean over batches of the squared gradient of the cross-entropy to the own argmax."""
         if isinstance(batches, Tensor):
             batches = batches.split(batch_size)  # type: ignore[no-untyped-call]
-        fisher = [torch.zeros_like(source) for source in self.weights.source]
+        fisher = [torch.zeros_like(source) for source in self.trained.source]
         used = seen = 0
         for batch in batches:
             images = self._checked(batch if isinstance(batch, Tensor) else batch[0])[: most - seen]
             with torch.enable_grad():
                 logits = self.run(images)
                 loss = F.cross_entropy(logits, logits.argmax(dim=1))
-            gradients = self.weights.gradients(loss)
+            gradients = self.trained.gradients(loss)
             if gradients is None:
                 raise ValueError(f"source batch {used} has a gradient that is not finite")
             for total, gradient in zip(fisher, gradients, strict=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from dab.features import FeatureSource
 from dab.methods.source import Source
 from dab.outputs import Laplacian
+from dab.parts.features import FeatureSource
 from dab.registry import register
 
 __all__ = ["LAME"]
@@ -18,8 +18,8 @@ class LAME(Source):
 
     Args:
         model: any image classifier.
-        neighbours: k of the k-nearest-neighbour affinity between the samples of a batch.
-        features: where to find features; see `dab.features.Features`.
+        neighbors: k of the k-nearest-neighbor affinity between the samples of a batch.
+        features: where to find features; see `dab.parts.features.Features`.
         seed: unused, as nothing is random.
     """
 
@@ -29,8 +29,8 @@ class LAME(Source):
         self,
         model: nn.Module,
         *,
-        neighbours: int = 5,
+        neighbors: int = 5,
         features: FeatureSource = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(model, seed=seed, output=Laplacian(neighbours), features=features)
+        super().__init__(model, seed=seed, output=Laplacian(neighbors), features=features)

@@ -11,34 +11,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dab.buffers import Buffer, ImageStorage, PBRSPolicy, StorageKind
-from dab.features import FeatureSource
-from dab.layers import BatchNorm, norm_parameters
 from dab.methods.periodic import PeriodicAdapter
 from dab.outputs import Output
+from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
+from dab.parts.features import FeatureSource
+from dab.parts.layers import BatchNorm, norm_parameters
 from dab.registry import register
-from dab.statistics import Moments, RunningStatistics, batch_moments, renormalise
 
 __all__ = ["NOTE"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What NOTE remembers of its stream."""
 
-    memory: Buffer
+    buffer: Buffer
     statistics: RunningStatistics  # of BatchNorm layers
     waiting: int = 0  # samples since the last update
 
 
 @register("note")
 class NOTE(PeriodicAdapter):
-    """Minimises entropy on a reservoir of the stream that is balanced over predicted classes.
+    """Minimizes entropy on a reservoir of the stream that is balanced over predicted classes.
 
     BatchNorm layers use instance-aware statistics: those of the net, corrected by as much of each
     sample's own as is beyond chance. The net's follow the memory in updates, and only there.
 
     Args:
-        model: any image classifier with normalisation layers.
+        model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
         update_every: samples from one update to the next.
         batch_size: of the mini-batches in an update, one epoch over the memory.
@@ -79,11 +79,11 @@ class NOTE(PeriodicAdapter):
         self.k, self.bn_momentum = k, bn_momentum
         self._source = RunningStatistics(model)
         self._statistics_follow = False
-        self.loan.until_end(renormalise(model, self._moments))
+        self.borrowed.until_end(renormalize(model, self._moments))
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(
-            memory=Buffer(PBRSPolicy(self.capacity, classes, self.generator), self._make_storage()),
+    def begin(self, classes: int) -> Memory:
+        return Memory(
+            buffer=Buffer(PBRSPolicy(self.capacity, classes, self.generator), self._make_storage()),
             statistics=RunningStatistics(self.model),
         )
 
@@ -94,10 +94,10 @@ class NOTE(PeriodicAdapter):
 
     def update(self) -> None:
         """One epoch over the shuffled memory: mean over batch and classes of -p log(p + 1e-6)."""
-        stream: Stream = self.stream
-        order = torch.randperm(len(stream.memory), generator=self.generator)
+        memory: Memory = self.memory
+        order = torch.randperm(len(memory.buffer), generator=self.generator)
         for slots in torch.split(order, self.batch_size):
-            images = stream.memory.read(slots, self.weights.device)
+            images = memory.buffer.read(slots, self.trained.device)
             self._statistics_follow = True
             try:
                 with torch.enable_grad():
@@ -109,8 +109,8 @@ class NOTE(PeriodicAdapter):
             self.learn(loss)
 
     def _moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
-        """Instance-aware batch normalisation (IABN)."""
-        statistics = self._source if self.stream is None else self.stream.statistics
+        """Instance-aware batch normalization (IABN)."""
+        statistics = self._source if self.memory is None else self.memory.statistics
         batch = batch_moments(x) if self._statistics_follow else None
         if batch is not None:
             with torch.no_grad():

@@ -16,7 +16,7 @@ __all__ = ["PeriodicAdapter"]
 class PeriodicAdapter(Adapter):
     """Updates after every `update_every` samples, also in the middle of a batch.
 
-    Its stream has a buffer `memory` and a count `waiting` of the samples since the last update.
+    Its memory has a `buffer` and a count `waiting` of the samples since the last update.
     """
 
     update_every: int
@@ -27,17 +27,17 @@ class PeriodicAdapter(Adapter):
 
     def remember(self, images: Tensor, *facts: Sequence[Any]) -> None:
         """Offer samples to the memory in stream order, with an update wherever one is due."""
-        stream, last = self.stream, self.last
+        memory, last = self.memory, self.last
         start = 0
         while start < len(images):
-            part = slice(start, start + self.update_every - stream.waiting)
-            placements = stream.memory.insert(images[part], *(fact[part] for fact in facts))
+            part = slice(start, start + self.update_every - memory.waiting)
+            placements = memory.buffer.insert(images[part], *(fact[part] for fact in facts))
             stored = [placement for placement in placements if placement is not None]
             last.admitted += len(stored)
             last.replaced += sum(placement.evicted is not None for placement in stored)
             start += len(placements)
-            stream.waiting += len(placements)
-            if stream.waiting == self.update_every:
-                stream.waiting = 0
+            memory.waiting += len(placements)
+            if memory.waiting == self.update_every:
+                memory.waiting = 0
                 self.update()
-        last.fill = len(stream.memory)
+        last.fill = len(memory.buffer)

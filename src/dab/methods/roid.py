@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.augmentations import augment
-from dab.features import FeatureSource
-from dab.functional import (
+from dab.outputs import Output
+from dab.parts.features import FeatureSource
+from dab.parts.functional import (
     cross_entropy,
     diversity,
     entropy,
@@ -21,15 +22,14 @@ from dab.functional import (
     probabilities,
     uniform,
 )
-from dab.layers import norm_parameters
-from dab.outputs import Output
+from dab.parts.layers import norm_parameters
 from dab.registry import register
 
 __all__ = ["ROID"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What ROID remembers of its stream."""
 
     tendency: Tensor
@@ -43,7 +43,7 @@ class ROID(Adapter):
     `output=None` leaves the pure weight adaptation.
 
     Args:
-        model: any image classifier with normalisation layers.
+        model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
         ensemble: share of the adapted weights that is kept against the source after an update.
         lr, momentum: of Nesterov's SGD.
@@ -71,13 +71,13 @@ class ROID(Adapter):
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.temperature, self.ensemble = temperature, ensemble
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(uniform(classes))
+    def begin(self, classes: int) -> Memory:
+        return Memory(uniform(classes))
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        stream: Stream = self.stream
+        memory: Memory = self.memory
         y = probabilities(logits)
-        w_div = min_max(diversity(y, stream.tendency))
+        w_div = min_max(diversity(y, memory.tendency))
         w_cert = min_max(-entropy(logits.detach()))
         kept = w_div >= w_div.mean()
         w = (w_div * w_cert / self.temperature).exp()[kept]
@@ -87,6 +87,6 @@ class ROID(Adapter):
             consistency = (cross_entropy(seen, view) + cross_entropy(view, seen)) / 2
             loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
         if self.learn(loss):
-            stream.tendency = follow(stream.tendency, y)
-            self.weights.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+            memory.tendency = follow(memory.tendency, y)
+            self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
         return logits

@@ -12,24 +12,24 @@ from torch import Tensor, nn
 
 from dab.augmentations import augment
 from dab.buffers import Buffer, CSTUPolicy, ImageStorage, StorageKind
-from dab.features import FeatureSource
-from dab.functional import cross_entropy, entropy
-from dab.layers import norm_parameters
 from dab.methods.periodic import PeriodicAdapter
 from dab.outputs import Output
+from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
+from dab.parts.features import FeatureSource
+from dab.parts.functional import cross_entropy, entropy
+from dab.parts.layers import norm_parameters
+from dab.parts.teacher import Teacher
 from dab.registry import register
-from dab.statistics import Moments, RunningStatistics, batch_moments, renormalise
-from dab.teacher import Teacher
 
 __all__ = ["RoTTA"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What RoTTA remembers of its stream."""
 
     teacher: Teacher
-    memory: Buffer
+    buffer: Buffer
     statistics: RunningStatistics  # of the student's BatchNorm layers
     teacher_statistics: RunningStatistics
     waiting: int = 0  # samples since the last update
@@ -39,10 +39,10 @@ class Stream:
 class RoTTA(PeriodicAdapter):
     """Trains a student on views of a memory towards a teacher, which answers.
 
-    BatchNorm layers use running statistics that follow the memory (robust batch normalisation).
+    BatchNorm layers use running statistics that follow the memory (robust batch normalization).
 
     Args:
-        model: any image classifier with normalisation layers.
+        model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
         update_every: samples from one update to the next.
         teacher: share of itself that the teacher keeps in an update.
@@ -80,22 +80,22 @@ class RoTTA(PeriodicAdapter):
         self.teacher, self.alpha = teacher, alpha
         self._statistics: RunningStatistics | None = None  # those in use; None: the source's
         self._statistics_follow = False
-        self.loan.until_end(renormalise(model, self._moments))
+        self.borrowed.until_end(renormalize(model, self._moments))
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(
-            teacher=Teacher(self.weights),
-            memory=Buffer(CSTUPolicy(self.capacity, classes), self._make_storage()),
+    def begin(self, classes: int) -> Memory:
+        return Memory(
+            teacher=Teacher(self.trained),
+            buffer=Buffer(CSTUPolicy(self.capacity, classes), self._make_storage()),
             statistics=RunningStatistics(self.model),
             teacher_statistics=RunningStatistics(self.model),
         )
 
     def infer(self, images: Tensor) -> Tensor:
         """The teacher answers; before the first batch it is the source model."""
-        if self.stream is None:
+        if self.memory is None:
             return self.run(images)
-        with self._normalised_by(self.stream.teacher_statistics):
-            return self.run(images, self.stream.teacher.parameters)
+        with self._normalized_by(self.memory.teacher_statistics):
+            return self.run(images, self.memory.teacher.parameters)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         labels = logits.argmax(dim=1).tolist()
@@ -104,23 +104,23 @@ class RoTTA(PeriodicAdapter):
         return logits
 
     def update(self) -> None:
-        stream: Stream = self.stream
-        images = stream.memory.read(torch.arange(len(stream.memory)), self.weights.device)
-        with self._normalised_by(stream.teacher_statistics, follow=True):
-            targets = self.run(images, stream.teacher.parameters)
+        memory: Memory = self.memory
+        images = memory.buffer.read(torch.arange(len(memory.buffer)), self.trained.device)
+        with self._normalized_by(memory.teacher_statistics, follow=True):
+            targets = self.run(images, memory.teacher.parameters)
         view = augment(images, self.generator)
-        policy = stream.memory.policy
+        policy = memory.buffer.policy
         assert isinstance(policy, CSTUPolicy)
         age = torch.tensor(policy.ages, dtype=torch.float64) / self.capacity
         timeliness = torch.sigmoid(-age).to(targets.device)  # exp(-A/M) / (1 + exp(-A/M))
-        with torch.enable_grad(), self._normalised_by(stream.statistics, follow=True):
+        with torch.enable_grad(), self._normalized_by(memory.statistics, follow=True):
             losses = cross_entropy(targets, self.run(view))
             loss = (timeliness.to(losses) * losses).mean()
         if self.learn(loss):
-            stream.teacher.follow(self.teacher)
+            memory.teacher.follow(self.teacher)
 
     @contextmanager
-    def _normalised_by(self, statistics: RunningStatistics, follow: bool = False) -> Iterator[None]:
+    def _normalized_by(self, statistics: RunningStatistics, follow: bool = False) -> Iterator[None]:
         self._statistics, self._statistics_follow = statistics, follow
         try:
             yield
@@ -128,7 +128,7 @@ class RoTTA(PeriodicAdapter):
             self._statistics, self._statistics_follow = None, False
 
     def _moments(self, name: str, layer: nn.Module, x: Tensor) -> Moments | None:
-        """Robust batch normalisation: mu <- (1 - alpha) mu + alpha mu_batch, variance likewise."""
+        """Robust batch normalization: mu <- (1 - alpha) mu + alpha mu_batch, variance likewise."""
         if self._statistics is None:
             return None
         batch = batch_moments(x) if self._statistics_follow else None

@@ -1,4 +1,4 @@
-"""SAR: sharpness-aware and reliable entropy minimisation (Niu et al., 2023)."""
+"""SAR: sharpness-aware and reliable entropy minimization (Niu et al., 2023)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.features import FeatureSource
-from dab.functional import entropy
-from dab.layers import early_norm_parameters, norm_parameters
 from dab.outputs import Output
+from dab.parts.features import FeatureSource
+from dab.parts.functional import entropy
+from dab.parts.layers import early_norm_parameters, norm_parameters
+from dab.parts.parameters import total_norm
 from dab.registry import register
-from dab.weights import total_norm
 
 __all__ = ["SAR"]
 
@@ -24,7 +24,7 @@ Layers = Literal["all", "early"]
 
 
 @dataclass
-class Stream:
+class Memory:
     """What SAR remembers of its stream."""
 
     mean_loss: float | None  # e: running mean of the second loss; None before the first
@@ -32,11 +32,11 @@ class Stream:
 
 @register("sar")
 class SAR(Adapter):
-    """Minimises the entropy of certain samples where it is flat, and starts over before collapse.
+    """Minimizes the entropy of certain samples where it is flat, and starts over before collapse.
 
     Args:
-        model: any image classifier with normalisation layers.
-        layers: train "all" normalisation layers, or only the "early" ones, without the last
+        model: any image classifier with normalization layers.
+        layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
         rho: how far the weights are moved uphill before the gradient is taken.
         reset_below: the source weights come back when the running loss falls below.
@@ -68,8 +68,8 @@ class SAR(Adapter):
         super().__init__(model, trained, sgd, seed, output, features)
         self.rho, self.reset_below = rho, reset_below
 
-    def begin(self, classes: int) -> Stream:
-        return Stream(mean_loss=None)
+    def begin(self, classes: int) -> Memory:
+        return Memory(mean_loss=None)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         threshold = 0.4 * math.log(logits.shape[1])  # E_0
@@ -79,26 +79,26 @@ class SAR(Adapter):
             if not certain.any():
                 return logits
             loss = entropies[certain].mean()
-        uphill = self.weights.gradients(loss)
+        uphill = self.trained.gradients(loss)
         if uphill is None:
             self.learn_from(loss, None)
             return logits
         distance = self.rho / (float(total_norm(uphill)) + 1e-12)
-        with self.weights.moved(uphill, distance), torch.enable_grad():
+        with self.trained.moved(uphill, distance), torch.enable_grad():
             entropies = entropy(self.run(images))
             still_certain = certain & (entropies < threshold)  # S2
             if not still_certain.any():
                 return logits
             loss = entropies[still_certain].mean()
-            gradients = self.weights.gradients(loss)
+            gradients = self.trained.gradients(loss)
         if self.learn_from(loss, gradients):
             self._start_over_before_collapse(loss.item())
         return logits
 
     def _start_over_before_collapse(self, loss: float) -> None:
-        stream: Stream = self.stream
-        mean = loss if stream.mean_loss is None else 0.9 * stream.mean_loss + 0.1 * loss
-        stream.mean_loss = mean
+        memory: Memory = self.memory
+        mean = loss if memory.mean_loss is None else 0.9 * memory.mean_loss + 0.1 * loss
+        memory.mean_loss = mean
         if mean < self.reset_below:
-            self.weights.restore()  # momentum included
-            stream.mean_loss = None
+            self.trained.restore()  # momentum included
+            memory.mean_loss = None

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.features import FeatureSource
 from dab.outputs import Output
+from dab.parts.features import FeatureSource
 from dab.registry import register
 
 __all__ = ["Source"]

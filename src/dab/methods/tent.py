@@ -1,4 +1,4 @@
-"""TENT: entropy minimisation on every batch (Wang et al., 2021)."""
+"""TENT: entropy minimization on every batch (Wang et al., 2021)."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.features import FeatureSource
-from dab.functional import entropy
-from dab.layers import norm_parameters
 from dab.outputs import Output
+from dab.parts.batch_norm import use_batch_statistics
+from dab.parts.features import FeatureSource
+from dab.parts.functional import entropy
+from dab.parts.layers import norm_parameters
 from dab.registry import register
-from dab.statistics import use_batch_statistics
 
 __all__ = ["TENT"]
 
 
 @register("tent")
 class TENT(Adapter):
-    """Minimises the mean entropy of each batch over the normalisation parameters.
+    """Minimizes the mean entropy of each batch over the normalization parameters.
 
-    BatchNorm layers normalise with the statistics of the batch; a batch with one value a channel
+    BatchNorm layers normalize with the statistics of the batch; a batch with one value a channel
     has none, and keeps the source's.
 
     Args:
-        model: any image classifier with normalisation layers.
+        model: any image classifier with normalization layers.
         lr, momentum: of Nesterov's SGD.
         seed: unused, as nothing is random.
         output, features: a correction of what is answered; see `dab.outputs`.
@@ -47,7 +47,7 @@ class TENT(Adapter):
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
-        self.loan.until_end(use_batch_statistics(model))
+        self.borrowed.until_end(use_batch_statistics(model))
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""A net for normalised images as a classifier of plain ones, over the classes that count."""
+"""A net for normalized images as a classifier of plain ones, over the classes that count."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dab.checks import logits_of
+from dab.parts.validation import logits_of
 
 __all__ = ["Classifier"]
 
 
 class Classifier(nn.Module):
-    """Takes plain [0, 1] images: normalises them, runs the net, picks classes.
+    """Takes plain [0, 1] images: normalizes them, runs the net, picks classes.
 
     The constants move between devices with the net but are left out of its state dict: they belong
     to the name that the weights were loaded by, and a checkpoint has no say in them.

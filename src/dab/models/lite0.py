@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from dab.data.transform import Transform
 from dab.models.checkpoints import fill, read
 from dab.models.classifier import Classifier
 from dab.models.libraries import library
-from dab.models.transform import Transform
 
 __all__ = ["load"]
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from dab.datasets.images import fingerprint
-from dab.imports import import_own
+from dab.data.transform import Transform
 from dab.models.classifier import Classifier
 from dab.models.sources import SOURCES, Parts
-from dab.models.transform import Transform
+from dab.utils.fingerprint import fingerprint
+from dab.utils.imports import import_own
 
 __all__ = ["Loaded", "load_model"]
 

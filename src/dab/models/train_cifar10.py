@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dab.datasets.cifar10 import CIFAR10, CLASSES
+from dab.data.datasets.cifar10 import CIFAR10, CLASSES
 from dab.models import training
 from dab.models.vit import ViT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from dab.datasets.glyphs import CHARACTERS, Glyphs
+from dab.data.datasets.glyphs import CHARACTERS, Glyphs
 from dab.models import training
 from dab.models.vit import ViT
 

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from dab import files
-from dab.datasets.images import Images, to_tensor
+from dab.data.images import Images, to_tensor
+from dab.utils import files
 
 __all__ = [
     "Augment",
@@ -199,7 +199,7 @@ def _save(
 
 
 def _resume(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> int:
-    """The step to go on with, with model and optimiser as they were before it."""
+    """The step to go on with, with model and optimizer as they were before it."""
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)

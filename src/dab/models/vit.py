@@ -82,11 +82,11 @@ def _stem(channels: Sequence[int], width: int, norm: StemNorm) -> nn.Sequential:
 
 
 class ViT(nn.Module):
-    """Classifies plain [0, 1] images of 32 x 32 pixels; their normalisation is part of the model.
+    """Classifies plain [0, 1] images of 32 x 32 pixels; their normalization is part of the model.
 
     The stem halves the grid with every convolution, and what remains are the tokens. Convolutions
     learn in a few epochs what a transformer on bare patches takes hundreds for. The only
-    normalisation is LayerNorm, and there is no dropout, so the model computes the same in train and
+    normalization is LayerNorm, and there is no dropout, so the model computes the same in train and
     in eval mode.
 
     Args:

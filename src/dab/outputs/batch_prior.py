@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dab.functional import probabilities
 from dab.outputs.output import Output, register_output
+from dab.parts.functional import probabilities
 
 __all__ = ["BatchPrior"]
 

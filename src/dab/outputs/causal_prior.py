@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dab.functional import uniform
 from dab.outputs.output import Output, register_output
-from dab.running import RunningMean
+from dab.parts.ema import RunningMean
+from dab.parts.functional import uniform
 
 __all__ = ["CausalPrior"]
 

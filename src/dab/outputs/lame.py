@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dab.functional import probabilities
 from dab.outputs.output import Output, register_output
+from dab.parts.functional import probabilities
 
 __all__ = ["Laplacian"]
 
@@ -16,22 +16,22 @@ __all__ = ["Laplacian"]
 class Laplacian(Output):
     """Laplacian-adjusted maximum likelihood over the samples of a batch (Boudiaf et al., 2022).
 
-    Assumes that near neighbours in feature space within a batch share a class. Right when a batch
-    shows few classes, as on a sorted stream; on a shuffled one over many classes most neighbours
+    Assumes that near neighbors in feature space within a batch share a class. Right when a batch
+    shows few classes, as on a sorted stream; on a shuffled one over many classes most neighbors
     are of another class, and it fails badly.
 
     Args:
-        neighbours: k of the k-nearest-neighbour affinity.
+        neighbors: k of the k-nearest-neighbor affinity.
         rounds: of the fixed point, at most.
         tolerance: stop when the energy moves by less.
     """
 
     needs_features = True
 
-    def __init__(self, neighbours: int = 5, rounds: int = 100, tolerance: float = 1e-8) -> None:
-        if neighbours < 1:
-            raise ValueError(f"neighbours must be at least 1, got {neighbours}")
-        self.neighbours, self.rounds, self.tolerance = neighbours, rounds, tolerance
+    def __init__(self, neighbors: int = 5, rounds: int = 100, tolerance: float = 1e-8) -> None:
+        if neighbors < 1:
+            raise ValueError(f"neighbors must be at least 1, got {neighbors}")
+        self.neighbors, self.rounds, self.tolerance = neighbors, rounds, tolerance
 
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
         assert features is not None
@@ -56,7 +56,7 @@ class Laplacian(Output):
         wide = features.to(torch.promote_types(features.dtype, torch.float32))
         similarity = F.normalize(wide, dim=1) @ F.normalize(wide, dim=1).T
         similarity.fill_diagonal_(-torch.inf)
-        k = min(self.neighbours, len(features) - 1)
+        k = min(self.neighbors, len(features) - 1)
         nearest = torch.zeros_like(similarity)
         nearest.scatter_(1, similarity.topk(k, dim=1).indices, 1.0)
         return (nearest + nearest.T) / 2

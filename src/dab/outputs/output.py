@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=type["Output"])
 class Output(ABC):
     """Corrects the logits of a batch after the method has learned from the uncorrected ones.
 
-    Such a correction reads the order of the labels off the stream: it assumes that neighbours in
+    Such a correction reads the order of the labels off the stream: it assumes that neighbors in
     time belong together, and is worth as much as that is true.
     """
 

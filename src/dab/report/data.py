@@ -11,16 +11,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from dab import files
-from dab.benchmark.pooling import pooled, whole
-from dab.benchmark.result import FILE, Result, key
-from dab.benchmark.summary import Row, changed, kind, summarise
-from dab.benchmark.tables import SHORT
-from dab.benchmark.underway import Progress, progresses
-from dab.files import Location
-from dab.report.command import repeat
-from dab.report.inside import inside, read_trace
-from dab.report.palette import colours, rank
+from dab.benchmark.results.result import FILE, Result, key
+from dab.benchmark.results.shards import pooled, whole
+from dab.benchmark.results.summary import Row, changed, kind, summarize
+from dab.benchmark.results.tables import SHORT
+from dab.benchmark.running.progress_file import Progress, progresses
+from dab.report.buffer_view import inside, read_trace
+from dab.report.palette import colors, rank
+from dab.report.reproduce import repeat
+from dab.utils import files
+from dab.utils.files import Location
 
 __all__ = ["NoRunsError", "gather"]
 
@@ -76,12 +76,12 @@ def gather(out: Location) -> dict[str, Any]:
         if len(run.names) == run.card.get("shard", {}).get("pieces")
         for name in run.names
     }
-    palette = colours(run.card["method"] for run in runs)
+    palette = colors(run.card["method"] for run in runs)
     insides, left_out = _insides(described, out)
     return {
         "title": out.resolve().name or str(out),
         "palette": {
-            name: {**colour._asdict(), "shape": rank(name)[0]} for name, colour in palette.items()
+            name: {**color._asdict(), "shape": rank(name)[0]} for name, color in palette.items()
         },
         "streams": described,
         "tables": _tables(described),
@@ -196,7 +196,7 @@ def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
         groups.setdefault(run.row, []).append(run)
     finished = [run.result for run in runs if run.result is not None]
     names = _distinct(run.row for run in runs if run.result is not None)
-    summaries = dict(zip(names, summarise(finished), strict=True))
+    summaries = dict(zip(names, summarize(finished), strict=True))
     errors = [row.error for row in summaries.values()]
     unit = min((r.seconds for r in finished if _is_source(r.card)), default=None)
     return [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dab import files
+from dab.utils import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +125,7 @@ def _mark_domains(axes: Axes, stream: Plain, *, named: bool = True) -> None:
 
 
 def smooth(values: Sequence[float], stream: Plain) -> list[float]:
-    """A mean over neighbouring windows of the same domain, as the page has it."""
+    """A mean over neighboring windows of the same domain, as the page has it."""
     places = (np.arange(len(values)) + 0.5) * stream["window"]
     ends = stream["ends"] or [stream["samples"]]
     domain = np.searchsorted(ends, places)
@@ -177,15 +177,15 @@ def _domains(data: Plain, stream: Plain) -> Figure | None:
 
 
 def tints(difference: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Colours of differences to the source model in %, as the page has them on a light ground.
+    """Colors of differences to the source model in %, as the page has them on a light ground.
 
     >>> tints(np.array([[0.0, 50.0]])).round(2).tolist()
     [[[1.0, 1.0, 1.0], [0.92, 0.56, 0.62]]]
     """
     known = np.nan_to_num(difference)[..., None]
     strength = np.minimum(1, np.abs(known) / 25) * 0.5
-    colour = np.where(known < 0, BETTER, WORSE)
-    return (1 - strength) + strength * colour
+    color = np.where(known < 0, BETTER, WORSE)
+    return (1 - strength) + strength * color
 
 
 def _sizes(data: Plain, stream: Plain) -> Figure | None:
@@ -200,12 +200,12 @@ def _sizes(data: Plain, stream: Plain) -> Figure | None:
     methods = [line[0]["method"] for line in lines.values()]
     for name, line in lines.items():
         line.sort(key=lambda row: row["capacity"])
-        colour = data["palette"][line[0]["method"]]["light"]
+        color = data["palette"][line[0]["method"]]["light"]
         axes.errorbar(
             [row["capacity"] for row in line],
             [row["error"] for row in line],
             [row["deviation"] or 0 for row in line],
-            color=colour,
+            color=color,
             marker=_marker(data, line[0]),
             markersize=4,
             linewidth=1.2,
@@ -228,8 +228,8 @@ def _cost(data: Plain, stream: Plain) -> Figure | None:
         return None
     figure, axes = _new(3.3, 2.4)
     for row in rows:
-        colour = data["palette"][row["method"]]["light"]
-        axes.plot(row["cost"], row["error"], _marker(data, row), color=colour, markersize=5)
+        color = data["palette"][row["method"]]["light"]
+        axes.plot(row["cost"], row["error"], _marker(data, row), color=color, markersize=5)
     axes.set(xlim=(0, 1.25 * max(row["cost"] for row in rows)))
     axes.margins(y=0.15)
     axes.set(xlabel="processor time, multiples of a plain forward", ylabel="error in %")
@@ -277,21 +277,21 @@ def _inside(data: Plain, stream: Plain, row: Plain, inside: Plain) -> Figure:
     parts = figure.subplot_mosaic(
         [["batch", "buffer"], ["variety", "age"], ["shown", "held"]], height_ratios=[1, 1, 1.8]
     )
-    colour, places = data["palette"][row["method"]]["light"], inside["look_at"]
+    color, places = data["palette"][row["method"]]["light"], inside["look_at"]
     for part, title in (("batch", "classes in the stream's batches"), ("buffer", "in the buffer")):
         counts = _pixels(inside[f"{part}_classes"])
         extent = (0, stream["samples"], counts.shape[0], 0)
-        look = {"cmap": "Greys", "vmin": 0, "vmax": max(1, counts.max())}
+        look = {"cmap": "Grays", "vmin": 0, "vmax": max(1, counts.max())}
         parts[part].imshow(counts, **look, extent=extent, aspect="auto", interpolation="none")
         parts[part].set_title(title, fontsize=7)
         parts[part].set_ylabel("class")
-    parts["variety"].plot(places, inside["buffer_balance"], color=colour, label="buffer")
+    parts["variety"].plot(places, inside["buffer_balance"], color=color, label="buffer")
     parts["variety"].plot(places, inside["batch_balance"], ":", color="0.4", label="batch")
     parts["variety"].set_ylabel("variety in classes")
     parts["variety"].legend(fontsize=6)
     ages = np.maximum(0, np.array(inside["ages"]))
-    parts["age"].fill_between(places, ages[:, 1], ages[:, 3], color=colour, alpha=0.25, linewidth=0)
-    parts["age"].plot(places, ages[:, 2], color=colour)
+    parts["age"].fill_between(places, ages[:, 1], ages[:, 3], color=color, alpha=0.25, linewidth=0)
+    parts["age"].plot(places, ages[:, 2], color=color)
     parts["age"].set_ylabel("age in images")
     for part in ("variety", "age"):
         parts[part].set(xlim=(0, stream["samples"]), ylim=(0, None))

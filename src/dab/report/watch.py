@@ -10,9 +10,9 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dab.files import Location
 from dab.report.data import NoRunsError, gather
 from dab.report.page import render
+from dab.utils.files import Location
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dab.datasets.images import Images, fingerprint, is_ready, to_tensor
-from dab.parallel import leave_interrupts_to_the_parent
+from dab.data.images import Images, is_ready, to_tensor
 from dab.streams.setting import Setting
 from dab.streams.shard import Shard
+from dab.utils.fingerprint import fingerprint
+from dab.utils.parallel import leave_interrupts_to_the_parent
 
 __all__ = ["Batch", "Domain", "Stream"]
 

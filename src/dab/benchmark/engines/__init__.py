@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dab.benchmark.engines import local, ray, slurm
 from dab.benchmark.engines.dispatch import dispatch
 from dab.benchmark.engines.engine import Engine, Resources
-from dab.benchmark.engines.here import run_here
+from dab.benchmark.engines.inline import run_here
 
 __all__ = ["ENGINES", "Engine", "Resources", "dispatch", "run_here"]
 

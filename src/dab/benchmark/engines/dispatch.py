@@ -7,18 +7,18 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from dab import files
 from dab.benchmark.engines.engine import Engine, Runs
+from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.job import Job
+from dab.benchmark.engines.progress_bars import Bars
 from dab.benchmark.estimate import forwards
-from dab.benchmark.failure import Failure
-from dab.benchmark.interrupts import Interrupts
-from dab.benchmark.job import Job
-from dab.benchmark.progress import Bars
-from dab.benchmark.result import Result
-from dab.benchmark.run import Interrupted
-from dab.benchmark.underway import Progress
-from dab.files import Location
+from dab.benchmark.results.result import Result
+from dab.benchmark.running.interrupts import Interrupts
+from dab.benchmark.running.progress_file import Progress
+from dab.benchmark.running.run import Interrupted
 from dab.streams import Stream
+from dab.utils import files
+from dab.utils.files import Location
 
 __all__ = ["dispatch"]
 

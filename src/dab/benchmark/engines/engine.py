@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import torch
 
-from dab.benchmark.failure import Failure
-from dab.benchmark.job import Job
+from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.job import Job
 
 __all__ = ["Engine", "Resources", "Runs"]
 

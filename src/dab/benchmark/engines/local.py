@@ -13,8 +13,8 @@ from multiprocessing import Pipe
 import torch
 
 from dab.benchmark.engines.engine import Resources, Runs
-from dab.benchmark.failure import Failure
-from dab.benchmark.job import Job
+from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.job import Job
 
 __all__ = ["Local", "runs_at_once"]
 

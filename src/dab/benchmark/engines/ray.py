@@ -8,9 +8,9 @@ import socket
 from typing import Any
 
 from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.job import work
 from dab.benchmark.engines.local import runs_at_once
-from dab.benchmark.failure import Failure
-from dab.benchmark.job import work
 
 __all__ = ["Ray"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.job import Job, work
 from dab.benchmark.engines.local import runs_at_once
-from dab.benchmark.failure import Failure
-from dab.benchmark.job import Job, work
 
 __all__ = ["Submitit"]
 

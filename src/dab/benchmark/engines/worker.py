@@ -10,8 +10,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
-from dab.benchmark.job import work
-from dab.benchmark.run import Interrupted
+from dab.benchmark.engines.job import work
+from dab.benchmark.running.run import Interrupted
 
 __all__ = ["serve"]
 

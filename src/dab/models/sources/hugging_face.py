@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from dab.datasets.images import to_tensor
+from dab.data.images import to_tensor
+from dab.data.transform import Interpolation, Transform
 from dab.models.checkpoints import misfits
 from dab.models.libraries import library
 from dab.models.sources.parts import SQUASHED, Parts, fetching
-from dab.models.transform import Interpolation, Transform
 
 __all__ = ["parts"]
 
@@ -82,9 +82,9 @@ def _preprocessing(
             if _agrees(processor, transform, mean, std, (2 * crop, width)):
                 return mean, std, transform, note
     except LookupError:
-        pass  # no settings of a resize, a crop and a normalisation
+        pass  # no settings of a resize, a crop and a normalization
     raise ValueError(
-        f"{name} comes with a processor that does more than resize, crop and normalise: {settings}"
+        f"{name} comes with a processor that does more than resize, crop and normalize: {settings}"
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from dab.data.transform import Transform
 from dab.models.checkpoints import fill, read
-from dab.models.transform import Transform
 
 __all__ = ["SQUASHED", "Parts", "fetching", "from_origin", "split_origin", "unknown"]
 

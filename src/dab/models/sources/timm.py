@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from dab.data.transform import Transform
 from dab.models.libraries import library
 from dab.models.sources.parts import SQUASHED, Parts, fetching, from_origin, split_origin, unknown
-from dab.models.transform import Transform
 
 __all__ = ["parts"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dab.data.transform import Transform
 from dab.models.libraries import library
 from dab.models.sources.parts import Parts, fetching, from_origin, split_origin, unknown
-from dab.models.transform import Transform
 
 __all__ = ["parts"]
 

@@ -21,7 +21,7 @@ function small(title, note, stream, { y, label, lines, band, at: places, unit = 
             places.map((p, i) => [box.x(p), box.y(band.high[i])]),
             places.map((p, i) => [box.x(p), box.y(band.low[i])]),
           ),
-          fill: band.colour,
+          fill: band.color,
           "fill-opacity": 0.22,
         }),
       );
@@ -30,7 +30,7 @@ function small(title, note, stream, { y, label, lines, band, at: places, unit = 
         make("path", {
           d: path(places.map((p, i) => [box.x(p), box.y(line.values[i])])),
           fill: "none",
-          stroke: line.colour,
+          stroke: line.color,
           "stroke-width": 2,
           "stroke-dasharray": line.dash,
         }),
@@ -45,7 +45,7 @@ function small(title, note, stream, { y, label, lines, band, at: places, unit = 
   };
   return { figure, draw };
 }
-// Counts came as grey levels; they are drawn in the colours of the page.
+// Counts came as gray levels; they are drawn in the colors of the page.
 function heat(title, note, uri, stream, places, most, rgb) {
   const canvas = make("canvas", { role: "img", tabindex: 0, "aria-label": `${title} ${note}` });
   canvas.style.height = "150px";
@@ -164,8 +164,8 @@ function drawInside() {
       );
     }),
   );
-  const tint = colour(row.method),
-    grey = "var(--muted)";
+  const tint = color(row.method),
+    gray = "var(--muted)";
   const charts = [],
     parts = [];
   if (inside.shots) {
@@ -247,8 +247,8 @@ function drawInside() {
           at: inside.look_at,
           label: "Variety of the buffer's classes and of the stream's batches over time",
           lines: [
-            { name: "buffer", values: inside.buffer_balance, colour: tint },
-            { name: "stream's batch", values: inside.batch_balance, colour: grey, dash: "2 3" },
+            { name: "buffer", values: inside.buffer_balance, color: tint },
+            { name: "stream's batch", values: inside.batch_balance, color: gray, dash: "2 3" },
           ],
         },
       ),
@@ -256,10 +256,10 @@ function drawInside() {
         y: [0, Math.max(1, ...ages.map(a => a[4])) * 1.05],
         at: inside.look_at,
         label: "Age of the buffer's items over time",
-        band: { low: ages.map(a => a[1]), high: ages.map(a => a[3]), colour: tint },
+        band: { low: ages.map(a => a[1]), high: ages.map(a => a[3]), color: tint },
         lines: [
-          { name: "median", values: ages.map(a => a[2]), colour: tint },
-          { name: "oldest", values: ages.map(a => a[4]), colour: grey, dash: "2 3" },
+          { name: "median", values: ages.map(a => a[2]), color: tint },
+          { name: "oldest", values: ages.map(a => a[4]), color: gray, dash: "2 3" },
         ],
       }),
     );
@@ -271,7 +271,7 @@ function drawInside() {
       y: [0, row.capacity * 1.05],
       at: inside.at,
       label: "Fill of the buffer over time",
-      lines: [{ name: "fill", values: inside.fill, colour: tint }],
+      lines: [{ name: "fill", values: inside.fill, color: tint }],
     }),
     small("Rates", "in %: images admitted, and dotted calls that updated", stream, {
       y: [0, 100],
@@ -279,8 +279,8 @@ function drawInside() {
       unit: " %",
       label: "Admission and update rate over time",
       lines: [
-        { name: "admitted", values: inside.admitted.map(v => 100 * v), colour: tint },
-        { name: "updated", values: inside.updated.map(v => 100 * v), colour: grey, dash: "2 3" },
+        { name: "admitted", values: inside.admitted.map(v => 100 * v), color: tint },
+        { name: "updated", values: inside.updated.map(v => 100 * v), color: gray, dash: "2 3" },
       ],
     }),
   );

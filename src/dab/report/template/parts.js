@@ -44,11 +44,11 @@ function fill(node, ...children) {
 }
 const number = value => value.toLocaleString("en");
 const percent = value => `${value.toFixed(1)} %`;
-const colour = method => `var(--m-${Object.keys(data.palette).indexOf(method)})`;
+const color = method => `var(--m-${Object.keys(data.palette).indexOf(method)})`;
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "4 2 1 2 1 2"];
 const dash = row => DASHES[row.variant % DASHES.length];
 
-// A method has a shape too, for those who cannot tell its colour.
+// A method has a shape too, for those who cannot tell its color.
 const SHAPES = ["circle", "square", "triangle", "diamond", "down", "plus"];
 function shape(method, x, y, size = 5) {
   const kind = SHAPES[data.palette[method].shape % SHAPES.length];
@@ -90,7 +90,7 @@ function shape(method, x, y, size = 5) {
       [-0.5, -0.5],
     ],
   }[kind];
-  const look = { fill: colour(method), stroke: "var(--ground)", "stroke-width": 1.2 };
+  const look = { fill: color(method), stroke: "var(--ground)", "stroke-width": 1.2 };
   if (!points) return make("circle", { cx: x, cy: y, r: size, ...look });
   return make("polygon", {
     points: points.map(([a, b]) => `${x + a * size},${y + b * size}`).join(" "),
@@ -106,7 +106,7 @@ function swatch(row) {
       x2: 26,
       y1: 6,
       y2: 6,
-      stroke: colour(row.method),
+      stroke: color(row.method),
       "stroke-width": row.is_source ? 2 : 2.6,
       "stroke-dasharray": dash(row),
     }),

@@ -52,7 +52,7 @@ function nameAll(box, marks, lines = []) {
     );
     if (!free) continue;
     taken.push(free.place);
-    const look = { class: "label", style: `fill: ${mark.colour}` };
+    const look = { class: "label", style: `fill: ${mark.color}` };
     box.svg.append(make("text", { ...look, ...free.base }, mark.text));
   }
 }
@@ -97,7 +97,7 @@ function drawSize() {
         x2: box.width - box.right,
         y1: y,
         y2: y,
-        stroke: colour("source"),
+        stroke: color("source"),
         "stroke-width": 2,
       }),
     );
@@ -110,7 +110,7 @@ function drawSize() {
       make("path", {
         d: path(line.map(row => [box.x(row.capacity), box.y(row.error)])),
         fill: "none",
-        stroke: colour(line[0].method),
+        stroke: color(line[0].method),
         "stroke-width": 2.4,
       }),
     );
@@ -123,7 +123,7 @@ function drawSize() {
             x2: x,
             y1: box.y(row.error - row.deviation),
             y2: box.y(row.error + row.deviation),
-            stroke: colour(row.method),
+            stroke: color(row.method),
             "stroke-width": 1.5,
           }),
         );
@@ -133,7 +133,7 @@ function drawSize() {
     const [x, y] = drawn[drawn.length - 1][line.length - 1];
     const alone = lines.filter(other => other[0].method === line[0].method).length === 1;
     const text = alone ? line[0].method : line[0].line;
-    marks.push({ x, y, text, colour: colour(line[0].method) });
+    marks.push({ x, y, text, color: color(line[0].method) });
     for (const [left, top] of drawn[drawn.length - 1])
       drawn.push([
         [left - 5, top],
@@ -148,7 +148,7 @@ function drawSize() {
       [right, y],
     ]);
     const text = `source ${source.error.toFixed(1)}`;
-    marks.unshift({ x: right, y, text, colour: colour("source"), anywhere: true });
+    marks.unshift({ x: right, y, text, color: color("source"), anywhere: true });
   }
   nameAll(box, marks, drawn);
   for (const size of sizes)
@@ -195,7 +195,7 @@ function drawCost() {
   for (const { row, x, y } of marks) box.svg.append(shape(row.method, x, y, 5.5));
   nameAll(
     box,
-    marks.map(({ row, x, y }) => ({ x, y, text: row.label, colour: colour(row.method) })),
+    marks.map(({ row, x, y }) => ({ x, y, text: row.label, color: color(row.method) })),
   );
   fill(node, box.svg);
   const ordered = [...rows].sort((a, b) => a.cost - b.cost);

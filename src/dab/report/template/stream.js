@@ -17,7 +17,7 @@ function hiddenOf(stream) {
   }
   return chosen.hidden.get(stream.id);
 }
-// A mean over neighbouring windows of the same domain.
+// A mean over neighboring windows of the same domain.
 function smooth(values, stream) {
   const domain = i =>
     stream.ends ? stream.ends.findIndex(end => (i + 0.5) * stream.window <= end) : 0;
@@ -71,7 +71,7 @@ function drawTime() {
     (chosen.view === "error"
       ? `Error in % over windows of ${number(stream.window)} images`
       : `Error less that of the source model in the same window of ${number(stream.window)} images: above 0 is worse than not adapting`) +
-    `; thick: mean over neighbouring windows. ${stream.ends ? "Dotted lines: another domain begins." : "Domains are mixed."}`;
+    `; thick: mean over neighboring windows. ${stream.ends ? "Dotted lines: another domain begins." : "Domains are mixed."}`;
   const shown = stream.rows.filter(row => !hidden.has(row.id) && row.windows.length);
   const values = row =>
     chosen.view === "error"
@@ -104,7 +104,7 @@ function drawTime() {
   const clip = value => Math.max(low, Math.min(high, value));
   for (const { row, raw, thick } of lines) {
     const group = make("g", { "data-row": row.id, class: "line" });
-    const look = { fill: "none", stroke: colour(row.method), "stroke-linejoin": "round" };
+    const look = { fill: "none", stroke: color(row.method), "stroke-linejoin": "round" };
     group.append(
       make("path", {
         d: path(raw.map((v, i) => [place(i), box.y(clip(v))])),
@@ -188,7 +188,7 @@ function endLabels(box, ends) {
     box.svg.append(
       make(
         "text",
-        { class: "label", x: Math.max(x, 0) + 9, y: y + 4, style: `fill: ${colour(row.method)}` },
+        { class: "label", x: Math.max(x, 0) + 9, y: y + 4, style: `fill: ${color(row.method)}` },
         row.label.length > 18 ? `${row.label.slice(0, 17)}…` : row.label,
       ),
     );
@@ -202,7 +202,7 @@ function drawTiles() {
   const tile = (row, text, mark) =>
     make(
       "div",
-      { class: "tile", style: `border-left-color: ${mark || colour(row.method)}` },
+      { class: "tile", style: `border-left-color: ${mark || color(row.method)}` },
       make("span", {}, text),
       make("b", {}, row.error.toFixed(1), make("span", {}, " %")),
       make("span", {}, row.label),

@@ -1,0 +1,84 @@
+"""The figures of the paper, as published, and what may be compared with them."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+from dab.benchmark.cell import Cell
+from dab.data.corruptions import CORRUPTIONS
+
+if TYPE_CHECKING:
+    from dab.benchmark.results.result import Result
+    from dab.benchmark.tasks.task import Task
+
+__all__ = ["Figure", "column", "published", "suspicion"]
+
+TOLERANCE = 1.0  # points between a source model's error and the published one
+
+
+class Figure(NamedTuple):
+    """A published error in %, and who published it."""
+
+    error: float
+    source: str
+
+
+def published(setting: str, method: str, capacity: int | None, column: str | None) -> Figure | None:
+    """The figure of a cell of the paper's tables, or None if they have no such cell.
+
+    >>> published("correlated", "dab", 4096, "imagenet_c")
+    Figure(error=49.6, source='paper')
+    >>> published("correlated", "dab", 4096, None)
+    """
+    return None if column is None else _figures().get((setting, method, capacity, column))
+
+
+def column(cell: Cell, task: Task) -> str | None:
+    """The column of the published tables that a run belongs to, if it is made as they were."""
+    stream = tuple(cell.corruptions), cell.severity, cell.batch_size, cell.shard
+    if stream != (CORRUPTIONS, 5, 64, None) or not _is_the_published_method(cell, task):
+        return None
+    return task.published_as
+
+
+def _is_the_published_method(cell: Cell, task: Task) -> bool:
+    """Buffers come in several sizes; all else is as published, and EATA has its source images."""
+    changed = cell.changed_options()
+    capacity = changed.pop("capacity", None)
+    if cell.method == "note" and changed.get("update_every") == capacity:
+        changed.pop("update_every", None)  # which the paper does not say
+    return not changed and (cell.method != "eata" or task.source_images is not None)
+
+
+def suspicion(result: Result) -> str | None:
+    """What to tell the user of a source model whose error is not the published one."""
+    card = result.card
+    if card["method"] != "source" or card.get("published_as") is None:
+        return None
+    figure = published(card["setting"], "source", None, card["published_as"])
+    if figure is None or abs(result.error - figure.error) <= TOLERANCE:
+        return None
+    return (
+        f"the source model's error on {card['data']['name']} is {result.error:.1f} %, published "
+        f"are {figure.error:.1f} %: do not trust figures made with this model or data. The usual "
+        "causes: another network of the same name (timm's vit_base_patch16_224 has 48.9 % on "
+        "ImageNet-C); another mean, standard deviation or resize than the weights were trained "
+        "with (6 to 20 points); images that were resized twice, or saved again; classes in "
+        "another order. `dab data check` looks through the images."
+    )
+
+
+@cache
+def _figures() -> dict[tuple[str, str, int | None, str], Figure]:
+    text = (resources.files("dab.benchmark.results") / "published.csv").read_text()
+    figures = {}
+    for row in csv.DictReader(text.splitlines()):
+        setting, method, source = row.pop("setting"), row.pop("method"), row.pop("source")
+        capacity = row.pop("buffer")
+        for data, error in row.items():
+            cell = setting, method, int(capacity) if capacity else None, data
+            figures[cell] = Figure(float(error), source)
+    return figures

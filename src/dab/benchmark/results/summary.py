@@ -1,0 +1,100 @@
+"""Runs of several seeds, taken together."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+import dab
+from dab.benchmark.results.shards import pooled
+from dab.benchmark.results.published import Figure, published
+from dab.benchmark.results.result import Result, key
+
+__all__ = ["Row", "changed", "kind", "summarize"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one kind of stream, over all its seeds. Errors are in %."""
+
+    data: str
+    setting: str
+    method: str
+    capacity: int | None  # of the method's buffer, if it has one
+    options: Mapping[str, Any]  # besides the capacity, those that are not the defaults
+    seeds: tuple[int, ...]
+    error: float  # mean over the seeds
+    deviation: float | None  # between the seeds, if there are several
+    errors: Mapping[str, float]  # by domain
+    source_error: float
+    update_rate: float
+    images_per_second: float
+    peak_memory_mib: float
+    published: Figure | None
+
+    @property
+    def name(self) -> str:
+        """The method with its options, as they are written on the command line."""
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.options.items())])
+
+    @property
+    def worse_than_source(self) -> bool:
+        """As far as a table shows."""
+        return round(self.error, 1) > round(self.source_error, 1)
+
+
+def summarize(results: Iterable[Result]) -> list[Row]:
+    """A row for each method and stream, in the order in which they first come."""
+    groups: dict[str, dict[int, Result]] = defaultdict(dict)  # each with its seeds
+    for result in pooled(results):
+        groups[kind(result.card)][result.card["seed"]] = result
+    return [_row([group[seed] for seed in sorted(group)]) for group in groups.values()]
+
+
+def kind(card: Mapping[str, Any]) -> str:
+    """The same for all runs that differ in their seeds alone."""
+    return key({k: v for k, v in card.items() if k not in ("seed", "source_error")})
+
+
+def changed(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run that are not the defaults; all of them, of a method not known here."""
+    options = dict(card["options"])
+    if card["method"] not in dab.methods():
+        return options
+    defaults = inspect.signature(dab.method(card["method"])).parameters
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in defaults or value != defaults[name].default
+    }
+
+
+def _row(group: list[Result]) -> Row:
+    card = group[0].card
+    errors = [result.error for result in group]
+    capacity = card["options"].get("capacity")
+    return Row(
+        data=card["data"]["name"],
+        setting=card["setting"],
+        method=card["method"],
+        capacity=capacity,
+        options={name: v for name, v in changed(card).items() if name != "capacity"},
+        seeds=tuple(result.card["seed"] for result in group),
+        error=fmean(errors),
+        deviation=stdev(errors) if len(errors) > 1 else None,
+        errors={name: fmean(r.errors[name] for r in group) for name in group[0].errors},
+        source_error=fmean(_source_error(result) for result in group),
+        update_rate=fmean(result.update_rate for result in group),
+        images_per_second=fmean(result.images_per_second for result in group),
+        peak_memory_mib=max(result.peak_memory_mib for result in group),
+        published=published(card["setting"], card["method"], capacity, card.get("published_as")),
+    )
+
+
+def _source_error(result: Result) -> float:
+    known = result.card["source_error"]
+    return result.error if known is None else known

@@ -1,0 +1,1 @@
+"""What methods are compared on: one file per data set."""

@@ -1,0 +1,1 @@
+"""Images: reading, resizing, corrupting, caching, and the data sets they come from."""

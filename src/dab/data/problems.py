@@ -1,0 +1,46 @@
+"""Everything that is wrong with a data set, said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+__all__ = ["DataError", "Problems"]
+
+SHOWN = 5  # examples of each kind
+
+
+class DataError(ValueError):
+    """A data set on disk is not what it has to be."""
+
+
+class Problems:
+    """What is wrong, by kind.
+
+    >>> problems = Problems()
+    >>> problems.add("missing folders", ["fog/5", "snow/5"])
+    >>> problems.add("empty files", [])
+    >>> problems.report("imagenet-c in data")
+    Traceback (most recent call last):
+    dab.data.problems.DataError: imagenet-c in data:
+      2 missing folders: fog/5, snow/5
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[str]] = {}
+
+    def add(self, kind: str, culprits: Iterable[str]) -> None:
+        """Remember these, if there are any."""
+        if found := list(culprits):
+            self._found.setdefault(kind, []).extend(found)
+
+    def report(self, what: str) -> None:
+        """Raise `DataError` if there is any problem, with a line for each kind."""
+        if self._found:
+            lines = [f"{len(of):,} {kind}: {shortened(of)}" for kind, of in self._found.items()]
+            raise DataError("\n  ".join([f"{what}:", *lines]))
+
+
+def shortened(culprits: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(culprits) - SHOWN
+    return ", ".join(culprits[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")

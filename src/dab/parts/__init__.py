@@ -1,0 +1,1 @@
+"""What methods are made of: losses, layers, parameters, statistics, and the state between calls."""

@@ -1,0 +1,143 @@
+"""Other statistics for BatchNorm layers, without touching the layers' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from dab.parts.layers import BatchNorm, batch_norms
+
+__all__ = [
+    "Moments",
+    "Renormalize",
+    "RunningStatistics",
+    "batch_moments",
+    "renormalize",
+    "use_batch_statistics",
+]
+
+Moments = tuple[Tensor, Tensor]  # mean and variance, one of each per channel (or sample, channel)
+MomentsOf = Callable[[str, BatchNorm, Tensor], "Moments | None"]  # of a layer's name, it, its input
+
+
+class Renormalize:
+    """Lets a BatchNorm layer normalize with the moments a function gives; a forward pre-hook.
+
+    A layer in eval mode computes gamma (x - mean) / sqrt(var + eps) + beta with its running
+    statistics. Handing it a shifted and scaled x makes that the same with other statistics, for
+    any subclass and whatever it does afterwards; the layer's buffers stay as they are.
+    """
+
+    def __init__(self, name: str, moments: MomentsOf) -> None:
+        self.name, self.moments = name, moments
+
+    def __call__(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        assert isinstance(layer, BatchNorm)
+        x = inputs[0].to(torch.promote_types(inputs[0].dtype, torch.float32))
+        found = self.moments(self.name, layer, x)
+        if found is None:
+            return None
+        mean, variance = (_per_channel(moment, x) for moment in found)
+        running_mean, running_var = (_per_channel(moment, x) for moment in source_moments(layer))
+        scale = ((running_var + layer.eps) / (variance + layer.eps)).sqrt()
+        return ((running_mean + (x - mean) * scale).to(inputs[0].dtype), *inputs[1:])
+
+
+def renormalize(model: nn.Module, moments: MomentsOf) -> list[RemovableHandle]:
+    """Have every BatchNorm layer normalize with these moments, until the hooks are removed.
+
+    Where that is None, and in layers that track no statistics, nothing changes.
+    """
+    return [
+        layer.register_forward_pre_hook(Renormalize(name, moments))
+        for name, layer in batch_norms(model).items()
+        if layer.running_mean is not None
+    ]
+
+
+def use_batch_statistics(model: nn.Module) -> list[RemovableHandle]:
+    """Have every BatchNorm layer normalize with the statistics of its batch, likewise.
+
+    The same as `renormalize` with `batch_moments`, but in torch's own kernel, which is several
+    times as fast and keeps less for the backward.
+    """
+    return [
+        layer.register_forward_pre_hook(_with_batch_statistics)
+        for layer in batch_norms(model).values()
+        if layer.running_mean is not None
+    ]
+
+
+def _with_batch_statistics(
+    layer: nn.Module, inputs: tuple[Tensor, ...]
+) -> tuple[Tensor, ...] | None:
+    assert isinstance(layer, BatchNorm)
+    x = inputs[0].to(torch.promote_types(inputs[0].dtype, torch.float32))
+    if not _has_moments(x):
+        return None
+    mean, variance = (moment.to(x) for moment in source_moments(layer))
+    # With the layer's own moments as its scale and shift, which the layer takes off again.
+    scale = (variance + layer.eps).sqrt()
+    shifted = F.batch_norm(x, None, None, scale, mean, training=True, eps=layer.eps)
+    return (shifted.to(inputs[0].dtype), *inputs[1:])
+
+
+def source_moments(layer: BatchNorm) -> Moments:
+    """The running statistics of a BatchNorm layer."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return layer.running_mean, layer.running_var
+
+
+def _per_channel(moment: Tensor, x: Tensor) -> Tensor:
+    """(C,) or (n, C) shaped to broadcast over (n, C, ...)."""
+    rows = moment if moment.ndim == 2 else moment[None]
+    return rows.to(x).view(*rows.shape, *[1] * (x.ndim - 2))
+
+
+def batch_moments(x: Tensor) -> Moments | None:
+    """Mean and biased variance over the batch; None where one value a channel tells nothing."""
+    if not _has_moments(x):
+        return None
+    variance, mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1], correction=0)
+    return mean, variance
+
+
+def _has_moments(x: Tensor) -> bool:
+    return x.numel() > x.shape[1]
+
+
+class RunningStatistics:
+    """A mean and a variance for each BatchNorm layer of a model, starting at the source's."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._moments = {
+            name: (source_moments(layer)[0].clone(), source_moments(layer)[1].clone())
+            for name, layer in batch_norms(model).items()
+            if layer.running_mean is not None
+        }
+
+    def __getitem__(self, name: str) -> Moments:
+        return self._moments[name]
+
+    def follow(self, name: str, batch: Moments, momentum: float) -> Moments:
+        """Move towards the moments of a batch; the result carries the batch's gradient."""
+        mean, variance = (
+            (1 - momentum) * kept.to(seen) + momentum * seen
+            for kept, seen in zip(self._moments[name], batch, strict=True)
+        )
+        self._moments[name] = (mean.detach(), variance.detach())
+        return mean, variance
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        return {name: [m.clone() for m in moments] for name, moments in self._moments.items()}
+
+    def load_state_dict(self, state: Mapping[str, list[Tensor]]) -> None:
+        for name, (mean, _) in self._moments.items():
+            if any(moment.shape != mean.shape for moment in state[name]):
+                raise ValueError(f"the state has statistics of another shape for layer {name!r}")
+            self._moments[name] = (state[name][0].clone(), state[name][1].clone())

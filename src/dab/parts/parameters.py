@@ -1,0 +1,207 @@
+"""The few numbers a method trains: their source values, their optimizer, and the way back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["TrainedParameters", "bernoulli", "total_norm"]
+
+
+def total_norm(gradients: Iterable[Tensor | None]) -> Tensor:
+    """Norm of all gradients together, as of one long vector."""
+    return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
+
+
+def bernoulli(count: int, probability: float, generator: torch.Generator) -> Tensor:
+    """The positions of the successes in `count` independent trials, in ascending order.
+
+    Draws the gaps between successes, which are geometric, so that a rare event among millions of
+    parameters costs as many draws as it has successes.
+
+    >>> positions = bernoulli(1_000_000, 0.001, torch.Generator().manual_seed(0))
+    >>> 900 < len(positions) < 1100, bool(positions[-1] < 1_000_000)
+    (True, True)
+    """
+    if probability <= 0:
+        return torch.empty(0, dtype=torch.int64)
+    if probability >= 1:
+        return torch.arange(count)
+    positions = torch.tensor([-1])
+    while positions[-1] < count:
+        draws = 16 + int(1.2 * probability * (count - int(positions[-1])))
+        uniform = 1 - torch.rand(draws, generator=generator, dtype=torch.float64)  # in (0, 1]
+        gaps = 1 + (uniform.log() / math.log1p(-probability)).floor().clamp(max=count).long()
+        positions = torch.cat([positions, positions[-1] + gaps.cumsum(0)])
+    return positions[1:][positions[1:] < count]
+
+
+class TrainedParameters:
+    """Trained parameters of a model, changed in place, with their source values kept beside them.
+
+    The optimizer works on `masters`: aliases of the parameters in float32 or wider. For a
+    half-precision model they are float32 copies that are written back after every change, since a
+    step of 1e-4 on a scale near 1 is lost in float16 and bfloat16.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
+    ) -> None:
+        for name, parameter in parameters.items():
+            if parameter.is_inference():
+                raise ValueError(
+                    f"parameter {name!r} was made under torch.inference_mode and can never be "
+                    "trained: build the model outside of it"
+                )
+        self.names = list(parameters)
+        self.parameters = list(parameters.values())
+        with torch.inference_mode(False):
+            self.masters = [
+                parameter.detach()
+                .to(torch.promote_types(parameter.dtype, torch.float32))
+                .requires_grad_()
+                for parameter in self.parameters
+            ]
+            self.source = [master.detach().clone() for master in self.masters]
+        self.optimizer = optimizer(self.masters) if self.masters else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the trained parameters are now."""
+        return self.parameters[0].device
+
+    @property
+    def source_parameters(self) -> dict[str, Tensor]:
+        """The source values by parameter name, in the model's own precision."""
+        return self.named(self.source)
+
+    def named(self, values: Sequence[Tensor]) -> dict[str, Tensor]:
+        """One value for each parameter, by its name and in its precision and place."""
+        return {
+            name: value.to(parameter)
+            for name, value, parameter in zip(self.names, values, self.parameters, strict=True)
+        }
+
+    def gradients(self, loss: Tensor) -> list[Tensor | None] | None:
+        """The loss's gradient for every master; None if loss or gradient is not finite.
+
+        Leaves `.grad` of the model's own parameters alone.
+        """
+        if not loss.requires_grad:
+            raise RuntimeError(
+                "the loss does not depend on the trained parameters: does the model's forward "
+                "disable gradients (torch.no_grad, torch.inference_mode, .detach())?"
+            )
+        if not torch.isfinite(loss):
+            return None
+        found: list[Tensor | None] = [
+            None if gradient is None else gradient.to(master)
+            for master, gradient in zip(
+                self.masters,
+                torch.autograd.grad(loss, self.parameters, allow_unused=True),
+                strict=True,
+            )
+        ]
+        if all(gradient is None for gradient in found):
+            raise RuntimeError(
+                "no trained parameter takes part in the model's output: have the model's "
+                "parameters been replaced after it was wrapped?"
+            )
+        return found if torch.isfinite(total_norm(found)) else None
+
+    def step(self, gradients: Sequence[Tensor | None]) -> None:
+        """One step of the optimizer."""
+        assert self.optimizer is not None, "there are no parameters to train"
+        for master, gradient in zip(self.masters, gradients, strict=True):
+            master.grad = gradient
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self._write_back()
+
+    @contextmanager
+    def moved(self, directions: Sequence[Tensor | None], distance: float) -> Iterator[None]:
+        """The weights moved along some directions, and put back exactly afterwards."""
+        here = [master.detach().clone() for master in self.masters]
+        try:
+            for master, direction in zip(self.masters, directions, strict=True):
+                if direction is not None:
+                    master.add_(direction, alpha=distance)
+            self._write_back()
+            yield
+        finally:
+            torch._foreach_copy_(self.masters, here)
+            self._write_back()
+
+    def ensemble(self, keep: float) -> None:
+        """Pull the weights softly back to the source: theta <- keep theta + (1 - keep) theta_0."""
+        torch._foreach_lerp_(self.masters, self.source, 1 - keep)
+        self._write_back()
+
+    def restore_some(self, probability: float, generator: torch.Generator) -> None:
+        """Each single number returns to its source value with this probability."""
+        for master, source in zip(self.masters, self.source, strict=True):
+            chosen = bernoulli(master.numel(), probability, generator).to(master.device)
+            index = torch.unravel_index(chosen, master.shape)  # whatever the memory layout
+            master[index] = source[index]
+        self._write_back()
+
+    def restore(self) -> None:
+        """Source values, and an optimizer that remembers nothing."""
+        if self.optimizer is not None:
+            torch._foreach_copy_(self.masters, self.source)
+            self._write_back()
+            self.optimizer.state.clear()
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """Value and optimizer state of every trained parameter, by parameter name."""
+        return {
+            name: {"value": master.detach().clone(), **self._remembered(master)}
+            for name, master in zip(self.names, self.masters, strict=True)
+        }
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over a state; a ValueError before anything changes if it is of other parameters."""
+        if state.keys() != set(self.names):
+            odd = sorted(state.keys() ^ set(self.names))
+            raise ValueError(f"the state is of other parameters: only one side has {odd[:5]}")
+        for name, master in zip(self.names, self.masters, strict=True):
+            for key, tensor in state[name].items():
+                if not isinstance(tensor, Tensor) or tensor.shape not in (master.shape, ()):
+                    raise ValueError(
+                        f"the state's {key} of parameter {name!r} does not fit its shape "
+                        f"{tuple(master.shape)}"
+                    )
+            if state[name]["value"].shape != master.shape:
+                raise ValueError(f"the state has no value of parameter {name!r}")
+        for name, master in zip(self.names, self.masters, strict=True):
+            master.copy_(state[name]["value"])
+            if self.optimizer is not None:
+                self.optimizer.state[master] = {
+                    key: tensor.clone() if tensor.ndim == 0 else tensor.to(master, copy=True)
+                    for key, tensor in state[name].items()
+                    if key != "value"
+                }
+        self._write_back()
+
+    def _remembered(self, master: Tensor) -> dict[str, Tensor]:
+        if self.optimizer is None:
+            return {}
+        remembered = self.optimizer.state.get(master, {})
+        # SGD holds None where it has no momentum yet, which is what a missing entry means too.
+        return {key: value.clone() for key, value in remembered.items() if value is not None}
+
+    def _write_back(self) -> None:
+        """Parameters that are no longer (or never were) aliases of their masters get the values.
+
+        That is the case for half precision, and after the model was moved or copied.
+        """
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            if parameter.data_ptr() != master.data_ptr():
+                parameter.copy_(master)

@@ -1,0 +1,61 @@
+"""The last so many rows of some tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["RingBuffer"]
+
+
+class RingBuffer:
+    """Holds the last `capacity` rows that were pushed, in columns that belong together.
+
+    >>> ring = RingBuffer(capacity=3)
+    >>> ring.push(torch.tensor([1, 2]), torch.tensor([0.1, 0.2]))
+    >>> ring.push(torch.tensor([3, 4]), torch.tensor([0.3, 0.4]))
+    >>> ring.columns[0], len(ring)  # 4 has taken the place of 1
+    (tensor([4, 2, 3]), 3)
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self._columns: list[Tensor] = []
+        self._pushed = 0
+
+    def __len__(self) -> int:
+        return min(self._pushed, self.capacity)
+
+    @property
+    def columns(self) -> list[Tensor]:
+        """The rows held, column by column."""
+        return [column[: len(self)] for column in self._columns]
+
+    def push(self, *rows: Tensor) -> None:
+        """Add rows, one tensor of them for each column."""
+        if not self._columns:
+            self._columns = [part.new_empty((self.capacity, *part.shape[1:])) for part in rows]
+        count = len(rows[0])
+        kept = min(count, self.capacity)
+        places = torch.arange(self._pushed + count - kept, self._pushed + count) % self.capacity
+        for column, part in zip(self._columns, rows, strict=True):
+            column[places.to(column.device)] = part[count - kept :].to(column)
+        self._pushed += count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"columns": [column.clone() for column in self.columns], "pushed": self._pushed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the rows of a ring of the same capacity."""
+        columns, pushed = state["columns"], state["pushed"]
+        if any(len(column) != min(pushed, self.capacity) for column in columns):
+            raise ValueError(f"the state's ring does not fit a capacity of {self.capacity}")
+        self._pushed, self._columns = pushed, []
+        for column in columns:
+            self._columns.append(column.new_empty((self.capacity, *column.shape[1:])))
+            self._columns[-1][: len(column)] = column

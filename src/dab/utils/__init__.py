@@ -1,0 +1,1 @@
+"""Helpers that know nothing about adaptation: files, imports, processes, progress bars."""

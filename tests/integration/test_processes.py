@@ -1,0 +1,91 @@
+"""Promises of every adapter that only another process can check: all methods in one go each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import dab
+from tests.support.nets import stream
+from tests.support.same import same
+from tests.unit.test_contract import NETS, make, run
+
+ROOT = Path(__file__).parent.parent.parent
+
+CASES = [(method, kind) for method in dab.methods() for kind in NETS]
+
+
+def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+RESUME = """
+import sys, torch
+from tests.unit.test_contract import make, run, stream
+states = torch.load(sys.argv[1], weights_only=True)
+outputs = {}
+for (method, kind), state in states.items():
+    adapter = make(method, kind)
+    adapter.load_state_dict(state)
+    outputs[method, kind] = run(adapter, stream()[5:])
+torch.save(outputs, sys.argv[1])
+"""
+
+
+@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
+def test_resuming_in_a_new_process_is_bit_identical(tmp_path: Path):
+    states, expected = {}, {}
+    for case in CASES:
+        adapter = make(*case)
+        run(adapter, stream()[:5])
+        states[case] = adapter.state_dict()
+        expected[case] = run(adapter, stream()[5:])
+    path = tmp_path / "states.pt"
+    torch.save(states, path)
+    result = python(RESUME, str(path))
+    assert result.returncode == 0, result.stderr
+    outputs = torch.load(path, weights_only=True)
+    assert [case for case in CASES if not same(outputs[case], expected[case])] == []
+
+
+LAYOUTS = """
+import torch
+from tests.integration.test_processes import CASES, make, stream
+from tests.support.nets import net
+for method, kind in CASES:
+    for weights in (torch.contiguous_format, torch.channels_last):
+        print(method, kind, weights, flush=True)
+        adapter = make(method, kind, model=net(kind).to(memory_format=weights))
+        for images in stream():
+            adapter(images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
+        assert adapter.totals.calls == len(stream())
+"""
+
+
+def test_channels_last_images_and_weights_do_not_crash():
+    # torch's GroupNorm backward segfaults on what a frozen channels-last conv net hands to it.
+    result = python(LAYOUTS)
+    assert result.returncode == 0, result.stdout[-200:] + result.stderr
+
+
+IMPORT = """
+import sys, time, torch
+start = time.process_time()
+import dab
+print(time.process_time() - start)
+heavy = {"torchvision", "timm", "kornia", "scipy", "matplotlib", "cv2", "PIL", "rich", "simplejpeg"}
+heavy |= {"upath", "ray", "submitit"}
+assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
+"""
+
+
+def test_importing_dab_is_quick_and_pulls_in_nothing_heavy():
+    result = python(IMPORT)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 2

@@ -1,0 +1,245 @@
+"""What a run records of its buffer, against images found again by their pixels."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dab.benchmark import run
+from dab.benchmark.results.result import errors_by_window, key
+from dab.benchmark.running import recorder as record
+from dab.benchmark.running.progress_file import PROGRESS, Underway, progresses
+from dab.benchmark.running.recorder import Recorder
+from dab.benchmark.running.run import Evaluation, Interrupted, stream_of
+from dab.buffers import BalancedPolicy, Buffer, ImageStorage, PBRSPolicy
+from dab.data.images import to_tensor
+from dab.utils import files
+from tests.support.benchmark_task import tiny_cell, tiny_task
+from tests.support.nets import CLASSES
+
+BUFFERED = ["dab", "note", "rotta"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def as_bytes(image: torch.Tensor) -> bytes:
+    return (image * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy().tobytes()
+
+
+@pytest.mark.parametrize("setting", ["correlated", "reset_each_shift"])
+@pytest.mark.parametrize("method", BUFFERED)
+def test_every_look_finds_what_the_pixels_say(method, setting, cache):
+    cell, task = tiny_cell(method, setting), tiny_task()
+    stream = stream_of(cell, task, cache)
+    evaluation = Evaluation(cell, task, stream)
+    batch_of: dict[bytes, int] = {}
+    expected: dict[str, list] = {"ages": [], "classes": [], "batch": []}
+    for number, batch in enumerate(stream):
+        batch_of |= {as_bytes(image): number for image in batch.images}
+        evaluation.step(batch)
+        buffer = evaluation.adapter.buffer
+        assert buffer is not None
+        held = buffer.read(torch.arange(len(buffer)))
+        now = stream.position(number + 1)
+        came = [batch_of[as_bytes(image)] for image in held]
+        ages = sorted(now - stream.position(call + 1) for call in came)
+        n = len(ages)
+        ranks = [0, -(-n // 4) - 1, -(-n // 2) - 1, -(-3 * n // 4) - 1, n - 1]
+        expected["ages"].append([ages[rank] for rank in ranks])
+        counts = Counter(buffer.labels)
+        expected["classes"].append([counts[label] for label in range(CLASSES)])
+        shown = Counter(batch.labels.tolist())
+        expected["batch"].append([shown[label] for label in range(CLASSES)])
+    found = evaluation.recorder.arrays()
+    assert found["look_at"].tolist() == [stream.position(n + 1) for n in range(len(stream))]
+    assert found["buffer_classes"].tolist() == expected["classes"]
+    assert found["batch_classes"].tolist() == expected["batch"]
+    assert found["buffer_ages"].tolist() == expected["ages"]
+    assert max(ages for _, _, _, _, ages in expected["ages"]) > 32  # some stay for long
+
+
+def test_shots_show_the_buffer_by_label_and_the_batch_as_it_came(cache):
+    cell, task = tiny_cell("dab", "correlated"), tiny_task()
+    stream = stream_of(cell, task, cache)
+    evaluation = Evaluation(cell, task, stream)
+    held, shown = {}, {}
+    for number, batch in enumerate(stream):
+        evaluation.step(batch)
+        buffer = evaluation.adapter.buffer
+        images = [as_bytes(image) for image in buffer.read(torch.arange(len(buffer)))]
+        held[stream.position(number + 1)] = sorted(zip(buffer.labels, images, strict=True))
+        shown[stream.position(number + 1)] = batch
+    found = evaluation.recorder.arrays()
+    assert len(found["shot_at"]) == record.SHOTS
+    for at, images, labels, raw, raw_labels in zip(
+        *(found[name] for name in ("shot_at", "buffer_images", "buffer_labels")),
+        *(found[name] for name in ("batch_images", "batch_labels")),
+        strict=True,
+    ):
+        count = len(held[at])
+        assert (labels[count:] == -1).all()
+        assert not images[count:].any()
+        assert (np.diff(labels[:count]) >= 0).all()
+        there = [
+            (label, image.tobytes())
+            for label, image in zip(labels.tolist(), images[:count], strict=False)
+        ]
+        assert sorted(there) == held[at]
+        size = len(shown[at].labels)
+        assert raw_labels[:size].tolist() == shown[at].labels.tolist()
+        assert torch.equal(to_tensor(raw[:size]), shown[at].images)
+
+
+def test_a_large_buffer_is_shown_by_an_even_choice(monkeypatch, cache):
+    monkeypatch.setattr(record, "IMAGES", 5)
+    cell, task = tiny_cell("note"), tiny_task()
+    stream = stream_of(cell, task, cache)
+    evaluation = Evaluation(cell, task, stream)
+    for number, batch in enumerate(stream):
+        evaluation.step(batch)
+        if number in evaluation.recorder.shots:
+            labels = sorted(evaluation.adapter.buffer.labels)
+    last = evaluation.recorder.arrays()["buffer_labels"][-1].tolist()
+    assert last == [labels[rank] for rank in (0, 4, 8, 11, 15)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "small"),
+    [
+        ((3, 8, 8), (8, 8)),
+        ((1, 128, 64), (64, 32)),
+        ((4, 100, 300), (21, 64)),
+        ((3, 1, 640), (1, 64)),
+    ],
+)
+def test_pictures_are_small_and_in_color(shape, small):
+    images = torch.rand(2, *shape)
+    found = record._small(images)
+    assert found.shape == (record.IMAGES, *small, 3)
+    assert found.dtype == torch.uint8
+    mean = images[:, :3].mean(dim=(2, 3)).expand(-1, 3) * 255
+    assert (found[:2].float().mean(dim=(1, 2)) - mean).abs().max() < 3
+    assert record._small(images[:0]).shape == found.shape
+
+
+@pytest.mark.parametrize("method", ["source", "tent", "eata"])
+def test_methods_without_a_buffer_leave_none_of_it(method, tmp_path, cache):
+    result = run(tiny_cell(method), tiny_task(), tmp_path, cache=cache)
+    with np.load(tmp_path / key(result.card) / "trace.npz") as trace:
+        assert not [name for name in trace if name.startswith(("buffer", "batch", "look", "shot"))]
+        assert trace["domain_sizes"].tolist() == [70, 70, 70]
+
+
+def test_the_trace_has_what_was_recorded(tmp_path, cache):
+    result = run(tiny_cell("dab"), tiny_task(), tmp_path, cache=cache)
+    with np.load(tmp_path / key(result.card) / "trace.npz") as trace:
+        assert trace["buffer_classes"].sum(axis=1).tolist() == trace["fill"].tolist()
+        assert trace["buffer_images"].shape[:2] == (record.SHOTS, record.IMAGES)
+
+
+@pytest.mark.parametrize("batches", [1, 5, 149, 150, 400, 5000])
+def test_there_are_about_150_looks_and_six_shots(batches):
+    class Long:
+        def __len__(self) -> int:
+            return batches
+
+    recorder = Recorder(Long())
+    assert min(batches, 100) <= len(recorder.looks) <= 200
+    assert len(recorder.shots) == min(batches, record.SHOTS)
+    assert all(0 <= number < batches for number in recorder.looks | recorder.shots)
+
+
+# Ages of a buffer
+
+
+def test_ages_count_what_came_in_since_and_survive_a_resume():
+    def fresh() -> Buffer:
+        policy = PBRSPolicy(4, 3, torch.Generator().manual_seed(1))
+        return Buffer(policy, ImageStorage(4))
+
+    buffer, number, came = fresh(), 0, {}
+    for round_ in range(12):
+        images = torch.arange(round_ * 5, round_ * 5 + 5).view(5, 1, 1, 1) / 255
+        placements = buffer.insert(images, [0, 0, 1, 2, round_ % 3])
+        for placement in placements:
+            if placement is not None:
+                came[placement.slot] = number
+                number += 1
+        assert buffer.ages == [number - 1 - came[slot] for slot in range(len(buffer))]
+        if round_ == 6:
+            state, buffer = buffer.state_dict(), fresh()
+            buffer.load_state_dict(state)
+            assert torch.equal(buffer.state_dict()["ages"], state["ages"])
+
+
+@pytest.mark.parametrize("ages", [[0], [0, 1, 2], [0, -1]])
+def test_a_state_without_an_age_for_each_image_is_refused(ages):
+    def fresh() -> Buffer:
+        return Buffer(BalancedPolicy(4, 3), ImageStorage(4))
+
+    buffer = fresh()
+    buffer.insert(torch.rand(2, 1, 2, 2), [0, 1])
+    with pytest.raises(ValueError, match="an age for each image"):
+        fresh().load_state_dict({**buffer.state_dict(), "ages": torch.tensor(ages)})
+
+
+# Runs under way
+
+
+def test_a_run_under_way_says_how_far_it_is(tmp_path, cache):
+    cell, task = tiny_cell("tent"), tiny_task()
+    batches = 0
+
+    def stop(running, seen, samples):
+        nonlocal batches
+        if running.method == "tent":
+            batches += 1
+            if batches == 7:
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(cell, task, tmp_path, cache=cache, watch=stop)
+    ((name, progress),) = progresses(tmp_path)
+    stream = stream_of(cell, task, cache)
+    assert progress.seen == stream.position(7) == 102
+    assert (progress.samples, progress.window) == (210, 16)
+    result = run(cell, task, tmp_path, cache=cache)
+    assert name == key(progress.card) == key(result.card)
+    assert not list(progresses(tmp_path))
+    assert not list(tmp_path.glob(f"*/{PROGRESS}"))
+    with np.load(tmp_path / name / "trace.npz") as trace:
+        wrong = trace["predictions"] != stream.labels
+    assert progress.windows == errors_by_window(wrong[:102], 16)
+
+
+def test_it_says_so_now_and_then_only(tmp_path, cache):
+    cell, task = tiny_cell("tent"), tiny_task()
+    stream = stream_of(cell, task, cache)
+    underway = Underway(tmp_path / "run", {}, stream)
+    predictions = torch.zeros(stream.samples, dtype=torch.int32)
+    file = tmp_path / "run" / PROGRESS
+    underway.tell(1, predictions)
+    underway.tell(2, predictions)
+    assert json.loads(file.read_text())["seen"] == 16
+    underway.tell(3, predictions, now=True)
+    assert json.loads(file.read_text())["seen"] == 48
+    underway.end()
+    underway.end()
+    assert not file.exists()
+
+
+def test_a_damaged_progress_is_named(tmp_path):
+    files.write(tmp_path / "run" / PROGRESS, "{}")
+    with pytest.raises(ValueError, match=r"progress\.json is damaged .*: remove it"):
+        list(progresses(tmp_path))
+    files.write(tmp_path / "run" / "result.json", "{}")
+    assert not list(progresses(tmp_path))  # it has ended, whatever was left behind

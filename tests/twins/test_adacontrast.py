@@ -1,0 +1,289 @@
+"""AdaContrast against two nets, a queue and a bank that are lists, and scalar losses; and Ring."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dab.augmentations import strong, weak
+from dab.methods import AdaContrast
+from dab.parts.ring_buffer import RingBuffer
+from tests.support.nets import TinyViT, net, stream
+from tests.support.same import same
+from tests.twins.test_cotta import SGD, close, log_softmax, move_towards, softmax
+from tests.twins.test_rotta import argmax, balanced
+
+KINDS = ["layernorm", "groupnorm", "batchnorm"]
+
+
+def run(model: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Logits, and features (what the head sees) of unit length."""
+    if isinstance(model, TinyViT):
+        tokens = model.patches(images).flatten(2).transpose(1, 2)
+        features, head = model.norm(model.blocks(tokens)).mean(dim=1), model.head
+    else:
+        features, head = model[:-1](images), model[-1]
+    return head(features), [row / (row * row).sum().sqrt() for row in features]
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum()
+
+
+class SlowAdaContrast:
+    """Two copies of the net; queue and bank hold the newest entries last."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        temperature: float = 0.07,
+        queue: int = 16384,
+        teacher: float = 0.999,
+        neighbors: int = 10,
+        refine_after: int = 1024,
+        resized_crop: bool = False,
+        lr: float = 2e-4,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        seed: int = 0,
+    ) -> None:
+        self.student, self.teacher = (copy.deepcopy(model).eval() for _ in range(2))
+        self.temperature, self.capacity, self.keep = temperature, queue, teacher
+        self.neighbors, self.refine_after = neighbors, refine_after
+        self.resized_crop = resized_crop
+        self.optimizer = SGD(lr, momentum, weight_decay)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.queue: list[tuple[Tensor, int]] = []
+        self.bank: list[tuple[Tensor, list[Tensor]]] = []
+        self.seen = self.corrected = self.masked = self.negatives = 0
+        self.loss = math.nan
+
+    def __call__(self, images: Tensor) -> Tensor:
+        w = weak(images, self.generator)
+        q = strong(images, self.generator, self.resized_crop)
+        k = strong(images, self.generator, self.resized_crop)
+        with torch.no_grad():
+            logits, features = run(self.student, w)
+            labels = [self.label(z, f) for z, f in zip(logits, features, strict=True)]
+            move_towards(self.teacher, self.student, self.keep)
+            _, keys = run(self.teacher, k)
+        if not self.queue:
+            self.queue = self.random_entries(len(keys[0]), len(logits[0]))
+        loss = self.loss_of(q, keys, labels)
+        self.loss = loss.item()
+        self.optimizer.step(list(self.student.parameters()), loss)
+        self.queue = (self.queue + list(zip(keys, labels, strict=True)))[-self.capacity :]
+        with torch.no_grad():
+            logits, features = run(self.teacher, w)
+            entries = [(f, softmax(z)) for f, z in zip(features, logits, strict=True)]
+            self.bank = (self.bank + entries)[-self.capacity :]
+            self.seen += len(images)
+            return self.student(images)
+
+    def label(self, z: Tensor, feature: Tensor) -> int:
+        if self.seen < self.refine_after or not self.bank:
+            return argmax(z)
+        by_cosine = sorted(self.bank, key=lambda entry: dot(entry[0], feature).item())
+        nearest = by_cosine[-self.neighbors :]
+        mean = [sum(p[c] for _, p in nearest) / len(nearest) for c in range(len(z))]
+        self.corrected += argmax(mean) != argmax(z)
+        return argmax(mean)
+
+    def random_entries(self, width: int, classes: int) -> list[tuple[Tensor, int]]:
+        shape = (self.capacity, width)
+        noise = torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        labels = torch.randint(classes, (self.capacity,), generator=self.generator).tolist()
+        return [(row / dot(row, row).sqrt(), k) for row, k in zip(noise, labels, strict=True)]
+
+    def loss_of(self, images: Tensor, keys: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
+        n = len(images)
+        logits, queries = run(self.student, images)
+        loss = torch.zeros((), dtype=torch.float64)
+        for z, query, key, label in zip(logits, queries, keys, labels, strict=True):
+            similarities = [dot(query, key)]
+            for feature, its_label in self.queue:
+                if its_label == label:
+                    self.masked += 1
+                else:
+                    self.negatives += 1
+                    similarities.append(dot(query, feature))
+            found = log_softmax([s / self.temperature for s in similarities])[0]
+            loss = loss - log_softmax(z)[label] / n - found / n
+        predictions = [softmax(z) for z in logits]
+        for c in range(logits.shape[1]):
+            mean = sum(p[c] for p in predictions) / n
+            loss = loss + mean * (mean + 1e-8).log()
+        return loss
+
+
+def in_order(ring: RingBuffer) -> list[Tensor]:
+    """The rows of a ring from the oldest to the newest."""
+    pushed = ring.state_dict()["pushed"]
+    oldest = pushed % ring.capacity if pushed > ring.capacity else 0
+    return [column.roll(-oldest, dims=0) for column in ring.columns]
+
+
+def compare(adapter: AdaContrast, twin: SlowAdaContrast, batches: list[Tensor]) -> None:
+    assert adapter.trained.names == [name for name, _ in twin.student.named_parameters()]
+    for images in batches:
+        assert close(adapter(images), twin(images))
+        assert adapter.last.updated
+        assert adapter.last.loss == pytest.approx(twin.loss, abs=1e-9)
+        for name, theta in twin.student.named_parameters():
+            assert close(adapter.model.get_parameter(name), theta), name
+        for name, theta in twin.teacher.named_parameters():
+            assert close(adapter.memory.teacher.parameters[name], theta), name
+        features, labels = in_order(adapter.memory.queue)
+        assert close(features, torch.stack([feature for feature, _ in twin.queue]))
+        assert labels.tolist() == [label for _, label in twin.queue]
+        features, probabilities = in_order(adapter.memory.bank)
+        assert close(features, torch.stack([feature for feature, _ in twin.bank]))
+        assert close(probabilities, torch.stack([torch.stack(p) for _, p in twin.bank]))
+        assert adapter.memory.seen == twin.seen
+    assert torch.equal(adapter.generator.get_state(), twin.generator.get_state())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    temperature=st.sampled_from([0.07, 0.5]),
+    queue=st.integers(1, 20),
+    teacher=st.sampled_from([0.0, 0.6, 0.999]),
+    neighbors=st.integers(1, 12),
+    refine_after=st.integers(0, 20),
+    resized_crop=st.booleans(),
+    lr=st.sampled_from([1e-5, 2e-4]),
+    momentum=st.sampled_from([0.5, 0.9]),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+)
+@example(
+    seed=1,
+    temperature=0.2,
+    queue=13,
+    teacher=0.7,
+    neighbors=3,
+    refine_after=7,
+    resized_crop=True,
+    lr=2e-4,
+    momentum=0.9,
+    weight_decay=0.05,
+)
+def test_every_call_equals_the_twin(kind, seed, **options):
+    batches = stream((6, 1, 8, 1, 5), seed=seed, dtype=torch.float64)
+    model = balanced(net(kind))
+    adapter = AdaContrast(copy.deepcopy(model), seed=seed, **options)
+    compare(adapter, SlowAdaContrast(model, seed=seed, **options), batches)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_branch_is_taken(kind):
+    """Labels that neighbors correct, negatives kept and masked, a queue that runs over."""
+    options = {"queue": 16, "neighbors": 5, "refine_after": 9}
+    model = balanced(net(kind))
+    twin = SlowAdaContrast(model, **options)
+    compare(AdaContrast(model, **options), twin, stream((8, 1, 20, 6), dtype=torch.float64))
+    assert twin.corrected > 0
+    assert twin.masked > 0
+    assert twin.negatives > 0
+    assert twin.seen > 2 * twin.capacity
+
+
+def test_a_query_without_negatives_finds_its_key():
+    """Two classes and a queue of one, so that the only negative is masked for some."""
+    model = balanced(net("layernorm", classes=2))
+    twin = SlowAdaContrast(model, queue=1)
+    compare(AdaContrast(model, queue=1), twin, stream((4, 1, 1, 1, 3), dtype=torch.float64))
+    assert twin.masked > 0
+    assert twin.negatives > 0
+
+
+def test_the_defaults_are_those_of_the_paper():
+    for name, parameter in inspect.signature(SlowAdaContrast).parameters.items():
+        assert inspect.signature(AdaContrast).parameters[name].default == parameter.default
+
+
+@pytest.mark.parametrize("options", [{"neighbors": 0}, {"queue": 0}, {"features": "nowhere"}])
+def test_refuses_wrong_options_before_it_touches_the_model(options):
+    model = net("layernorm")
+    with pytest.raises(ValueError, match=r"neighbors|capacity|nowhere"):
+        AdaContrast(model, **options)
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    capacity=st.integers(1, 9),
+    sizes=st.lists(st.integers(0, 14), min_size=1, max_size=10),
+    cut=st.integers(0, 10),
+)
+def test_a_ring_holds_the_last_rows(capacity, sizes, cut):
+    ring, rows = RingBuffer(capacity), []
+    for turn, count in enumerate(sizes):
+        if turn == cut and len(ring):
+            resumed = RingBuffer(capacity)
+            resumed.load_state_dict(ring.state_dict())
+            ring = resumed
+        new = range(len(rows), len(rows) + count)
+        numbers = torch.tensor(list(new), dtype=torch.int64)
+        ring.push(numbers, numbers[:, None, None] + torch.zeros(1, 2, 3))
+        rows.extend(new)
+        slots = [None] * capacity  # row number i lies in slot i mod capacity
+        for row in rows:
+            slots[row % capacity] = row
+        held = [row for row in slots if row is not None]
+        assert sorted(held) == rows[-capacity:]
+        first, second = ring.columns
+        assert len(ring) == len(held)
+        assert first.tolist() == held
+        assert first.dtype == torch.int64
+        assert second.shape == (len(held), 2, 3)
+        assert second[:, 0, 0].tolist() == second[:, 1, 2].tolist() == held
+
+
+def test_a_ring_keeps_its_rows_and_its_state_to_itself():
+    ring, rows = RingBuffer(3), torch.tensor([1.0, 2.0])
+    ring.push(rows)
+    rows += 10
+    state = ring.state_dict()
+    state["columns"][0] += 10
+    assert ring.columns[0].tolist() == [1.0, 2.0]
+    other = RingBuffer(3)
+    other.load_state_dict(ring.state_dict())
+    other.push(torch.tensor([3.0]))
+    assert other.columns[0].tolist() == [1.0, 2.0, 3.0]
+    assert ring.columns[0].tolist() == [1.0, 2.0]
+
+
+def test_an_empty_ring_saves_and_resumes():
+    ring = RingBuffer(2)
+    ring.load_state_dict(RingBuffer(2).state_dict())
+    assert len(ring) == 0
+    assert ring.columns == []
+    ring.push(torch.tensor([5]))
+    assert ring.columns[0].tolist() == [5]
+
+
+@pytest.mark.parametrize(("capacity", "other"), [(2, 4), (4, 2)])
+def test_a_ring_refuses_the_state_of_another_capacity_and_keeps_its_own(capacity, other):
+    full, ring = RingBuffer(other), RingBuffer(capacity)
+    full.push(torch.arange(9))
+    ring.push(torch.arange(1))
+    before = ring.state_dict()
+    with pytest.raises(ValueError, match=f"a capacity of {capacity}"):
+        ring.load_state_dict(full.state_dict())
+    assert same(ring.state_dict(), before)
+
+
+def test_a_ring_has_room_for_one_row_at_least():
+    with pytest.raises(ValueError, match="capacity must be at least 1, got 0"):
+        RingBuffer(0)

@@ -1,0 +1,235 @@
+"""CoTTA against a student, a teacher and an anchor that are three nets, and scalar losses."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dab.augmentations import augment
+from dab.methods import CoTTA
+from dab.parts.parameters import bernoulli
+from tests.support.nets import net, stream
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=0, atol=1e-9)
+
+
+def log_softmax(z: Sequence[Tensor]) -> list[Tensor]:
+    highest = max(value.item() for value in z)
+    total = sum((value - highest).exp() for value in z)
+    return [value - highest - total.log() for value in z]
+
+
+def softmax(z: Sequence[Tensor]) -> list[Tensor]:
+    return [value.exp() for value in log_softmax(z)]
+
+
+def soft_cross_entropy(target: Sequence[Tensor], z: Sequence[Tensor]) -> Tensor:
+    """-sum_c t_c log softmax(z)_c, the target given as logits too."""
+    terms = [t * log_p for t, log_p in zip(softmax(target), log_softmax(z), strict=True)]
+    return -sum(terms, torch.zeros((), dtype=torch.float64))
+
+
+class SGD:
+    """Nesterov's momentum and weight decay: d = g + wd theta; v = mu v + d; theta -= lr (d + mu v).
+
+    The first velocity is d itself.
+    """
+
+    def __init__(self, lr: float, momentum: float, weight_decay: float = 0.0) -> None:
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.velocity: dict[int, Tensor] = {}
+
+    def step(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> None:
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for index, (theta, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+                d = gradient + self.weight_decay * theta
+                before = self.velocity.get(index)
+                v = d if before is None else self.momentum * before + d
+                self.velocity[index] = v
+                theta -= self.lr * (d + self.momentum * v)
+
+
+@torch.no_grad()
+def move_towards(teacher: nn.Module, student: nn.Module, keep: float) -> None:
+    for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+        slow.copy_(keep * slow + (1 - keep) * fast)
+
+
+class SlowCoTTA:
+    """Three copies of the net; the paper's constants are the defaults."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        augmentations: int = 32,
+        gate: float = 0.1,
+        teacher: float = 0.999,
+        restore: float = 0.001,
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        seed: int = 0,
+    ) -> None:
+        self.student, self.teacher, self.anchor = (copy.deepcopy(model).eval() for _ in range(3))
+        self.augmentations, self.gate, self.keep = augmentations, gate, teacher
+        self.restore = restore
+        self.optimizer = SGD(lr, momentum)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.gated: list[bool] = []
+        self.restored = 0
+        self.loss = math.nan
+
+    def __call__(self, images: Tensor) -> Tensor:
+        n = len(images)
+        confidence = sum(max(p.item() for p in softmax(z)) for z in self.anchor(images)) / n
+        self.gated.append(confidence < self.gate)
+        if self.gated[-1]:
+            answer = torch.zeros_like(self.teacher(images))
+            for _ in range(self.augmentations):
+                answer += self.teacher(augment(images, self.generator)) / self.augmentations
+        else:
+            answer = self.teacher(images)
+        answer = answer.detach()
+        loss = torch.zeros((), dtype=torch.float64)
+        for z_teacher, z_student in zip(answer, self.student(images), strict=True):
+            both = soft_cross_entropy(z_teacher, z_student)
+            both = both + soft_cross_entropy(z_student, z_teacher)
+            loss = loss + both / 2 / n
+        self.loss = loss.item()
+        self.optimizer.step(list(self.student.parameters()), loss)
+        move_towards(self.teacher, self.student, self.keep)
+        self.restore_some()
+        return answer
+
+    @torch.no_grad()
+    def restore_some(self) -> None:
+        for theta, source in zip(self.student.parameters(), self.anchor.parameters(), strict=True):
+            for position in bernoulli(theta.numel(), self.restore, self.generator).tolist():
+                theta.view(-1)[position] = source.view(-1)[position]
+                self.restored += 1
+
+
+def compare(adapter: CoTTA, twin: SlowCoTTA, batches: list[Tensor]) -> None:
+    assert adapter.trained.names == [name for name, _ in twin.student.named_parameters()]
+    for images in batches:
+        assert close(adapter(images), twin(images))
+        assert adapter.last.updated
+        assert adapter.last.loss == pytest.approx(twin.loss, abs=1e-9)
+        assert adapter.model.state_dict().keys() == twin.student.state_dict().keys()
+        for name, theta in twin.student.named_parameters():
+            assert close(adapter.model.get_parameter(name), theta), name
+        for name, theta in twin.teacher.named_parameters():
+            assert close(adapter.memory.teacher.parameters[name], theta), name
+    assert torch.equal(adapter.generator.get_state(), twin.generator.get_state())
+
+
+@pytest.mark.parametrize("kind", ["layernorm", "groupnorm"])
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    augmentations=st.integers(1, 4),
+    teacher=st.sampled_from([0.0, 0.6, 0.999]),
+    restore=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+    lr=st.sampled_from([0.01, 0.03]),
+    momentum=st.sampled_from([0.5, 0.9]),
+)
+@example(seed=5, augmentations=3, teacher=0.9, restore=0.05, lr=0.03, momentum=0.9)
+def test_every_call_equals_the_twin(kind, seed, **options):
+    batches = stream((6, 1, 8, 3, 1, 4), seed=seed, dtype=torch.float64)
+    model = net(kind).double().eval()
+    with torch.no_grad():
+        sure = [model(images).softmax(dim=1).amax(dim=1).mean().item() for images in batches]
+    gate = sum(sorted(sure)[2:4]) / 2  # half of the batches on either side
+    adapter = CoTTA(copy.deepcopy(model), gate=gate, seed=seed, **options)
+    twin = SlowCoTTA(model, gate=gate, seed=seed, **options)
+    compare(adapter, twin, batches)
+    assert twin.gated.count(True) == twin.gated.count(False) == 3
+    assert (twin.restored > 0) == (options["restore"] > 0)
+    if options["restore"] == 1:
+        for name, source in model.named_parameters():
+            assert torch.equal(adapter.model.get_parameter(name), source)
+
+
+def test_the_defaults_are_those_of_the_paper():
+    """With 40 classes and a hesitant net, whose confidence is about 0.1."""
+    model = net("layernorm", classes=40).double()
+    with torch.no_grad():
+        model.head.weight *= 0.07
+    adapter, twin = CoTTA(copy.deepcopy(model)), SlowCoTTA(model)
+    compare(adapter, twin, stream((5, 1, 3, 1), dtype=torch.float64))
+    assert True in twin.gated
+    assert False in twin.gated
+    assert twin.restored > 0
+
+
+def test_refuses_an_average_over_no_views():
+    with pytest.raises(ValueError, match="augmentations must be at least 1, got 0"):
+        CoTTA(net("layernorm"), augmentations=0)
+
+
+def trials(count: int, p: float, runs: int) -> Tensor:
+    """A row of zeros and ones for each run."""
+    generator = torch.Generator().manual_seed(3)
+    outcomes = torch.zeros(runs, count, dtype=torch.int64)
+    for row in outcomes:
+        for position in bernoulli(count, p, generator).tolist():
+            row[position] += 1
+    return outcomes
+
+
+def assert_binomial(successes: float, runs: int, p: float) -> None:
+    assert abs(successes - runs * p) < 4 * math.sqrt(runs * p * (1 - p))
+
+
+@pytest.mark.parametrize(("count", "p"), [(1, 0.3), (2, 0.7), (7, 0.05), (7, 0.5), (40, 0.95)])
+def test_every_trial_succeeds_with_its_probability_whatever_the_others_do(count, p):
+    runs = 3000
+    outcomes = trials(count, p, runs)
+    assert outcomes.max() == 1
+    for position in range(count):
+        assert_binomial(outcomes[:, position].sum().item(), runs, p)
+    for first in range(min(count, 4)):
+        for second in range(first + 1, min(count, 4)):
+            both = (outcomes[:, first] * outcomes[:, second]).sum().item()
+            assert_binomial(both, runs, p * p)
+
+
+def test_gaps_between_successes_are_geometric():
+    p, count = 0.02, 500_000
+    positions = bernoulli(count, p, torch.Generator().manual_seed(0)).tolist()
+    assert_binomial(len(positions), count, p)
+    gaps = [after - before for before, after in pairwise([-1, *positions])]
+    for length in (1, 2, 3, 50, 200):
+        longer = sum(gap > length for gap in gaps)
+        assert_binomial(longer, len(gaps), (1 - p) ** length)
+    short_first = [after for before, after in pairwise(gaps) if before <= 34]  # about half of them
+    assert_binomial(sum(gap <= 34 for gap in short_first), len(short_first), 1 - (1 - p) ** 34)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 300), st.floats(0, 1), st.integers(0, 2**31))
+@example(10, 1e-18, 0)  # gaps whose sum is beyond 64-bit integers
+@example(10, 5e-324, 0)  # gaps that are so themselves
+@example(300, 1 - 2**-53, 0)
+def test_positions_are_distinct_ascending_and_in_range(count, p, seed):
+    positions = bernoulli(count, p, torch.Generator().manual_seed(seed)).tolist()
+    assert positions == sorted(set(positions))
+    assert all(0 <= position < count for position in positions)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_impossible_and_certain_trials(count):
+    generator = torch.Generator()
+    assert bernoulli(count, 0.0, generator).tolist() == []
+    assert bernoulli(count, 1.0, generator).tolist() == list(range(count))
+    assert bernoulli(count, 0.5, generator).dtype == torch.int64

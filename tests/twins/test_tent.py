@@ -1,0 +1,241 @@
+"""TENT against a twin written with loops; the parts that the other twins are made of live here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import dab
+from tests.support.nets import CLASSES, SIZE, net, stream
+from tests.support.same import same
+
+ATOL = 1e-9
+
+
+def log_softmax(row: Sequence[Tensor]) -> list[Tensor]:
+    highest = max(z.item() for z in row)
+    total = sum((z - highest).exp() for z in row)
+    return [z - highest - total.log() for z in row]
+
+
+def softmax(row: Sequence[Tensor]) -> list[Tensor]:
+    return [log_p.exp() for log_p in log_softmax(row)]
+
+
+def entropy(row: Sequence[Tensor]) -> Tensor:
+    return -sum(log_p.exp() * log_p for log_p in log_softmax(row))
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    return dot / (sum(x * x for x in a) ** 0.5 * sum(y * y for y in b) ** 0.5)
+
+
+def column_means(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+
+
+class SlowBatchNorm(nn.Module):
+    """Batch normalization with the statistics of the batch, a channel at a time."""
+
+    def __init__(self, layer: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, channels, height, width = x.shape
+        count = n * height * width
+        normalized = []
+        for c in range(channels):
+            mean = sum(x[i, c].sum() for i in range(n)) / count
+            variance = sum(((x[i, c] - mean) ** 2).sum() for i in range(n)) / count
+            deviation = (variance + self.eps) ** 0.5
+            normalized.append(
+                [self.weight[c] * (x[i, c] - mean) / deviation + self.bias[c] for i in range(n)]
+            )
+        return torch.stack([torch.stack(list(sample)) for sample in zip(*normalized, strict=True)])
+
+
+class Twin:
+    """A net of its own in eval mode, the affine parameters of its norms, and SGD by hand."""
+
+    def __init__(self, model: nn.Module, lr: float, nesterov: bool = True) -> None:
+        self.net = deepcopy(model).eval()
+        norms = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d)
+        layers = {k: m for k, m in self.net.named_modules() if isinstance(m, norms)}
+        self.theta: dict[str, nn.Parameter] = {}
+        for name, layer in layers.items():
+            self.theta |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+        self.source = {name: p.detach().clone() for name, p in self.theta.items()}
+        self.lr, self.nesterov = lr, nesterov
+        self.velocity: dict[str, Tensor] = {}
+        self.updated = False
+        self.loss: float | None = None
+
+    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        return dict(
+            zip(self.theta, torch.autograd.grad(loss, list(self.theta.values())), strict=True)
+        )
+
+    def descend(self, loss: Tensor) -> None:
+        """v <- 0.9 v + g; theta <- theta - lr v, or with Nesterov theta - lr (g + 0.9 v)."""
+        for name, g in self.gradients(loss).items():
+            v = 0.9 * self.velocity[name] + g if name in self.velocity else g
+            self.velocity[name] = v
+            direction = g + 0.9 * v if self.nesterov else v
+            self.theta[name].data = self.theta[name].data - self.lr * direction
+        self.updated, self.loss = True, loss.item()
+
+    def ensemble(self, keep: float) -> None:
+        for name, p in self.theta.items():
+            p.data = keep * p.data + (1 - keep) * self.source[name]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        self.updated, self.loss = False, None
+        return self.step(images).detach()
+
+    def step(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def assert_step_equal(
+    adapter: dab.Adapter,
+    twin: Twin,
+    images: Tensor,
+    context: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> None:
+    """One call of both: the logits, the loss, whether it updated, every weight of the net."""
+    with context():
+        logits = adapter(images.clone())
+    expected = twin(images)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=ATOL)
+    assert adapter.last.updated == twin.updated
+    if twin.updated:
+        assert adapter.last.loss == pytest.approx(twin.loss, rel=0, abs=ATOL)
+    assert set(adapter.trained.names) == set(twin.theta)
+    found = dict(adapter.model.named_parameters())
+    for name, p in twin.net.named_parameters():
+        torch.testing.assert_close(found[name].data, p.data, rtol=0, atol=ATOL, msg=name)
+
+
+def logit_net(classes: int, seed: int) -> nn.Sequential:
+    """The smallest net with a norm, with random weights, in float64."""
+    model = nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, classes)).double()
+    rng = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        p.data = torch.randn(p.shape, generator=rng, dtype=torch.float64)
+    return model
+
+
+def patches(sizes: Iterable[int], seed: int) -> list[Tensor]:
+    """Batches of images for `logit_net`."""
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.rand(n, 3, 2, 2, generator=rng, dtype=torch.float64) for n in sizes]
+
+
+CONTEXTS = [contextlib.nullcontext, torch.no_grad, torch.inference_mode]
+
+
+class SlowTENT(Twin):
+    def __init__(self, model: nn.Module, lr: float) -> None:
+        super().__init__(model, lr)
+        for index, layer in list(self.net.named_children()):
+            if isinstance(layer, nn.BatchNorm2d):
+                setattr(self.net, index, SlowBatchNorm(layer))
+
+    def step(self, images: Tensor) -> Tensor:
+        z = self.net(images)
+        self.descend(sum(entropy(row) for row in z) / len(z))
+        return z
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("kind", ["layernorm", "groupnorm", "batchnorm"])
+def test_every_step_equals_the_twin(kind, context):
+    model = net(kind).double()
+    twin, adapter = SlowTENT(model, lr=0.02), dab.create("tent", model, lr=0.02)
+    for images in stream((8, 5, 1, 8, 3, 1, 8), dtype=torch.float64):
+        assert_step_equal(adapter, twin, images, context)
+        assert adapter.last.updated
+    assert all((twin.theta[k] - before).abs().max() > 1e-3 for k, before in twin.source.items())
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(2, 7),
+    st.lists(st.integers(1, 5), min_size=2, max_size=4),
+    st.floats(1e-4, 0.5),
+)
+def test_any_step_equals_the_twin(seed, classes, sizes, lr):
+    model = logit_net(classes, seed)
+    twin, adapter = SlowTENT(model, lr), dab.create("tent", model, lr=lr)
+    for images in patches(sizes, seed + 1):
+        assert_step_equal(adapter, twin, images)
+
+
+def test_batch_norm_uses_no_running_statistics_and_keeps_them():
+    batches = stream()
+    model, other = net("batchnorm"), net("batchnorm")
+    for layer in other.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.add_(0.3)
+            layer.running_var.mul_(1.7)
+    other, model = other.double(), model.double()
+    kept = deepcopy(dict(other.named_buffers()))
+    a, b = dab.create("tent", model), dab.create("tent", other)
+    for images in batches:
+        torch.testing.assert_close(a(images.double()), b(images.double()), rtol=0, atol=ATOL)
+    assert len(kept) == 6
+    assert same(dict(other.named_buffers()), kept)
+    # Given back, the model normalizes with its own statistics again.
+    images = batches[0].double()
+    assert not torch.allclose(a.detach().eval()(images), b.detach().eval()(images), atol=1e-3)
+
+
+def test_a_batch_without_statistics_keeps_the_source_ones():
+    """One sample behind a BatchNorm1d has no variance: not a NaN, and not all zeros."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(3 * SIZE * SIZE, 8),
+        nn.BatchNorm1d(8),
+        nn.Linear(8, CLASSES),
+    )
+    model(torch.cat(stream()))
+    expected = deepcopy(model).eval()
+    adapter = dab.create("tent", model)
+    (image,) = stream((1,))
+    torch.testing.assert_close(adapter(image), expected(image), rtol=0, atol=0)
+    assert adapter.last.updated
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+class Misnamed(nn.Module):
+    """A norm called 'head', and a linear layer called 'norm'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.Linear(12, 12)
+        self.head = nn.LayerNorm(12)
+        self.bn1 = nn.Linear(12, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.bn1(self.head(self.norm(images.flatten(1))))
+
+
+@pytest.mark.parametrize("method", ["tent", "eata", "sar", "roid"])
+def test_layers_are_chosen_by_what_they_are_not_by_their_names(method):
+    torch.manual_seed(0)
+    adapter = dab.create(method, Misnamed())
+    assert adapter.trained.names == ["head.weight", "head.bias"]
+    trained = {name for name, p in adapter.model.named_parameters() if p.requires_grad}
+    assert trained == {"head.weight", "head.bias"}

@@ -1,0 +1,425 @@
+"""Streams against lists of places; any start, any number of workers, any process."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dab.data.corrupted import Corrupted
+from dab.streams import Batch, Domain, Setting, Stream
+from tests.support.same import same
+from tests.twins.test_orders import (
+    generator,
+    global_draws,
+    twin_correlated,
+    twin_dirichlet,
+    twin_shuffled,
+)
+from tests.unit.test_cache import LABELS, Pictures
+
+ROOT = Path(__file__).parent.parent.parent
+
+SHIFTS = ["continual", "reset_each_shift", "gradual", "mixed"]
+ORDERS = [(False, None), (True, None), (True, 0.1), (True, 1.0), (True, 123.4567890123)]
+SETTINGS = [Setting(shift, *order) for shift, order in product(SHIFTS, ORDERS)]
+
+
+# Settings
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_setting_is_read_as_it_is_written(setting):
+    assert Setting.parse(str(setting)) == setting
+
+
+@given(
+    shift=st.sampled_from(SHIFTS), delta=st.floats(min_value=0, exclude_min=True, max_value=1e30)
+)
+def test_no_digit_of_delta_is_lost(shift, delta):
+    setting = Setting(shift, True, delta)
+    assert Setting.parse(str(setting)) == setting
+
+
+def test_settings_have_names_of_their_own():
+    assert len(set(map(str, SETTINGS))) == len(SETTINGS)
+    assert [str(setting) for setting in SETTINGS if setting.shift in ("continual", "mixed")] == [
+        *("continual", "correlated", "correlated:0.1", "correlated:1", "correlated:123.4567890123"),
+        *("mixed", "mixed+correlated", "mixed+correlated:0.1", "mixed+correlated:1"),
+        "mixed+correlated:123.4567890123",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("continual+correlated", Setting("continual", True)),
+        ("continual+correlated:2", Setting("continual", True, 2.0)),
+        ("correlated:1e-2", Setting("continual", True, 0.01)),
+        ("gradual+correlated:1e+2", Setting("gradual", True, 100.0)),
+    ],
+)
+def test_a_setting_may_be_written_in_another_way(text, setting):
+    assert Setting.parse(text) == setting
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "+", ":", ":0.1", "Continual", "continual ", "sorted", "mixed,correlated"),
+        *("correlated+mixed", "correlated+correlated", "mixed+gradual", "mixed+correlated+gradual"),
+        *("mixed+", "correlated+", "+correlated", "mixed+:0.1", "+:0.1", "mixed++correlated"),
+        *("correlated:", "correlated:much", "correlated:nan", "correlated:0.1:0.2", "mixed+corr"),
+    ],
+)
+def test_an_unknown_setting_is_refused(text):
+    with pytest.raises(ValueError, match=r"unknown setting .*; there are: continual, .*:DELTA"):
+        Setting.parse(text)
+
+
+@pytest.mark.parametrize("delta", ["0", "-1", "inf", "-inf", "1e999"])
+def test_a_delta_is_positive(delta):
+    with pytest.raises(ValueError, match="delta must be a positive number, got"):
+        Setting.parse(f"correlated:{delta}")
+    with pytest.raises(ValueError, match="delta must be a positive number, got"):
+        Setting("mixed", True, float(delta))
+
+
+def test_settings_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match=r"delta=0\.1 has a meaning in correlated settings only"):
+        Setting.parse("continual:0.1")
+    with pytest.raises(ValueError, match=r"delta=0\.1 has a meaning in correlated settings only"):
+        Setting(delta=0.1)
+    with pytest.raises(ValueError, match=r"shift must be one of .*'mixed'.*, got 'mxied'"):
+        Setting("mxied")
+
+
+# Arrangement
+
+
+def twin_order(setting, labels, rng):
+    if not setting.correlated:
+        return twin_shuffled(labels, rng)
+    if setting.delta is None:
+        return twin_correlated(labels, rng)
+    return twin_dirichlet(labels, rng, setting.delta)
+
+
+def twin_batches(domains, setting, seed, batch_size):
+    """The places (domain, part, index) of the images in each batch."""
+    parts = [
+        [(domain, part, index) for index in range(len(images))]
+        for domain, whole in enumerate(domains)
+        for part, images in enumerate(whole.parts)
+    ]
+    seeds = [[seed, number] for number in range(len(parts))]
+    if setting.shift == "mixed":
+        parts, seeds = [[place for part in parts for place in part]], [seed]
+    batches = []
+    for places, own_seed in zip(parts, seeds, strict=True):
+        labels = [int(domains[d].parts[p].labels[index]) for d, p, index in places]
+        room = 0
+        for place in twin_order(setting, labels, generator(own_seed)):
+            if room == 0:
+                batches.append([])
+                room = batch_size
+            batches[-1].append(places[place])
+            room -= 1
+    return batches
+
+
+@st.composite
+def some_domains(draw):
+    parts = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=3)
+    return [
+        Domain(
+            f"domain {number}",
+            [Pictures(labels, [number, part], (2, 3)) for part, labels in enumerate(whole)],
+        )
+        for number, whole in enumerate(draw(st.lists(parts, min_size=1, max_size=4)))
+    ]
+
+
+@given(
+    domains=some_domains(),
+    setting=st.sampled_from(SETTINGS),
+    seed=st.integers(0, 2**40),
+    batch_size=st.integers(1, 12),
+)
+def test_batches_are_those_of_the_twin(domains, setting, seed, batch_size):
+    stream = Stream(domains, setting, seed, batch_size)
+    expected = twin_batches(domains, setting, seed, batch_size)
+    batches = list(stream)
+    assert len(stream) == len(batches) == len(expected)
+    assert stream.samples == sum(map(len, expected))
+    assert stream.domains == tuple(domain.name for domain in domains)
+    seen, before = 0, expected[0][0][0]
+    for number, (batch, places) in enumerate(zip(batches, expected, strict=True)):
+        assert batch.images.shape == (len(places), 3, 2, 3)
+        assert (batch.images.dtype, batch.images.is_contiguous()) == (torch.float32, True)
+        assert batch.labels.dtype == batch.domains.dtype == torch.int64
+        rows = (tensor.tolist() for tensor in batch)
+        for image, label, domain, (d, p, index) in zip(*rows, places, strict=True):
+            part = domains[d].parts[p]
+            assert (label, domain) == (part.labels[index], d)
+            for row, column, channel in np.ndindex(2, 3, 3):
+                level = part.images[index, row, column, channel]
+                assert image[channel][row][column] == np.float32(level / 255)
+        at = slice(seen, seen + len(places))
+        assert stream.labels[at].tolist() == batch.labels.tolist()
+        assert stream.domain[at].tolist() == batch.domains.tolist()
+        assert stream.position(number) == seen
+        seen += len(places)
+        first = places[0][0]
+        assert stream.is_shift(number) == (setting.shift != "mixed" and first != before)
+        before = first
+    assert stream.position(len(stream)) == seen
+
+
+def test_a_stream_shows_what_its_setting_says():
+    """By eye, without the twin: 3 domains, the second in two parts, batches of 4."""
+    labels = [[0, 1] * 5, [0, 1] * 3, [2, 3] * 2, [0, 1] * 5]
+    a, b, c, d = (Pictures(part, key) for key, part in enumerate(labels))
+    domains = [Domain("a", [a]), Domain("b", [b, c]), Domain("c", [d])]
+    stream = Stream(domains, Setting.parse("reset_each_shift+correlated"), batch_size=4)
+    assert [(batch.labels.tolist(), batch.domains.tolist()) for batch in stream] == [
+        *(([0, 0, 0, 0], [0] * 4), ([0, 1, 1, 1], [0] * 4), ([1, 1], [0] * 2)),
+        *(([0, 0, 0, 1], [1] * 4), ([1, 1], [1] * 2), ([2, 2, 3, 3], [1] * 4)),
+        *(([0, 0, 0, 0], [2] * 4), ([0, 1, 1, 1], [2] * 4), ([1, 1], [2] * 2)),
+    ]
+    assert [number for number in range(len(stream)) if stream.is_shift(number)] == [3, 6]
+    mixed = Stream(domains, Setting.parse("mixed+correlated"), batch_size=4)
+    assert [len(batch.labels) for batch in mixed] == [4] * 7 + [2]
+    assert mixed.labels.tolist() == [0] * 13 + [1] * 13 + [2] * 2 + [3] * 2
+    assert len(set(mixed.domain[:13].tolist())) == 3
+
+
+def test_seeds_and_domains_have_orders_of_their_own():
+    domain = Domain("a", [Pictures(range(50))])
+    streams = [Stream([domain, domain], Setting(), seed, 50).labels for seed in (0, 1)]
+    orders = [tuple(order) for stream in streams for order in stream.reshape(2, 50).tolist()]
+    assert len(set(orders)) == 4
+
+
+def test_wrong_arguments_are_refused():
+    good = Domain("good", [Pictures([0, 1])])
+    with pytest.raises(ValueError, match="a stream needs at least one domain"):
+        Stream([], Setting())
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        Stream([good], Setting(), batch_size=0)
+    for parts in ([], [Pictures([0]), Pictures([])]):
+        with pytest.raises(ValueError, match="domain 'bad' needs a part, and images in each"):
+            Stream([good, Domain("bad", parts)], Setting())
+    for start in (-1, 3):
+        stream = Stream([good], Setting(), batch_size=1)
+        with pytest.raises(ValueError, match=f"has 2 batches, it cannot start at {start}"):
+            next(stream.batches(start))
+
+
+# Reading
+
+
+def corrupted_domains(folder, clean):
+    return [
+        Domain(name, [Corrupted(clean, name, severity, folder) for severity in severities])
+        for name, severities in (("gaussian_noise", [1, 5]), ("pixelate", [3]))
+    ]
+
+
+def corrupted_stream(folder, setting="mixed+correlated:0.5", seed=3, clean=None):
+    domains = corrupted_domains(folder, clean or Pictures(LABELS))
+    return Stream(domains, Setting.parse(setting), seed, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory):
+    """A folder with all images, and the batches of a stream of them."""
+    folder = tmp_path_factory.mktemp("cache")
+    return folder, list(corrupted_stream(folder))
+
+
+def test_there_are_whole_and_short_batches(cached):
+    assert [len(batch.labels) for batch in cached[1]] == [16] * 11 + [4]
+
+
+@pytest.mark.parametrize("start", range(13))
+def test_a_stream_starts_anywhere(cached, start):
+    folder, batches = cached
+    assert same(list(corrupted_stream(folder).batches(start)), batches[start:])
+
+
+@pytest.mark.parametrize("start", [0, 5, 12])
+def test_workers_change_no_bit(cached, start):
+    folder, batches = cached
+    assert same(list(corrupted_stream(folder).batches(start, workers=2)), batches[start:])
+
+
+def test_workers_fill_the_cache_and_lose_nothing(cached, tmp_path):
+    for number in range(6):  # all depends on who is first
+        clean = Pictures(LABELS)
+        stream = corrupted_stream(tmp_path / str(number), clean=clean)
+        assert not stream.ready
+        assert same(list(stream.batches(workers=2)), cached[1])
+        again = corrupted_stream(tmp_path / str(number), clean=clean)
+        assert again.ready
+        clean.read.clear()
+        assert same(list(again), cached[1])
+        assert clean.read == []
+
+
+def test_streams_do_not_disturb_each_other(cached):
+    folder, batches = cached
+    stream = corrupted_stream(folder)
+    pairs = list(zip(stream.batches(), stream.batches(1, workers=1), strict=False))
+    assert same([first for first, _ in pairs], batches[: len(pairs)])
+    assert same([second for _, second in pairs], batches[1:])
+
+
+def test_changing_a_batch_does_not_change_the_stream(cached):
+    folder, batches = cached
+    stream = corrupted_stream(folder)
+    for images, labels, domains in stream:
+        images.zero_()
+        labels.zero_()
+        domains.zero_()
+    assert same(list(stream), batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_global_generators_are_neither_read_nor_moved(cached, workers):
+    folder, batches = cached
+    torch.manual_seed(workers)
+    before = global_draws()
+    assert same(list(corrupted_stream(folder).batches(workers=workers)), batches)
+    assert global_draws() == before
+
+
+def test_workers_end_with_the_reading(cached):
+    reading = corrupted_stream(cached[0]).batches(workers=2)
+    next(reading)
+    assert len(multiprocessing.active_children()) == 2
+    del reading
+    assert multiprocessing.active_children() == []
+
+
+def test_workers_leave_interrupts_to_the_parent(cached):
+    domains = corrupted_domains(cached[0], Pictures(LABELS))
+    stream = Stream(domains, Setting(), batch_size=1)  # more batches than are read ahead
+    reading = stream.batches(workers=2)
+    first = [next(reading), next(reading)]  # one of each worker
+    for worker in multiprocessing.active_children():
+        os.kill(worker.pid, signal.SIGINT)
+    assert same([*first, *reading], list(stream))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_cache_is_named(tmp_path, workers):
+    list(corrupted_stream(tmp_path))
+    (damaged,) = tmp_path.glob("gaussian_noise-5-*/images.npy")
+    damaged.write_bytes(b"damage" * 10000)
+    with pytest.raises(ValueError, match="remove it") as caught:
+        list(corrupted_stream(tmp_path).batches(workers=workers))
+    assert str(caught.value) == f"{damaged} is no array of (60, 16, 18, 3) uint8: remove it"
+
+
+def test_a_pickled_stream_goes_on_elsewhere(cached):
+    folder, batches = cached
+    stream = corrupted_stream(folder)
+    next(iter(stream))
+    content = pickle.dumps(stream)
+    assert same(list(pickle.loads(content)), batches)
+
+
+def digest(stream):
+    found = hashlib.sha256()
+    for batch in stream:
+        for tensor in batch:
+            found.update(tensor.numpy().tobytes())
+    return found.hexdigest()
+
+
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from tests.unit.test_streams import corrupted_stream, digest
+print(digest(corrupted_stream(Path(sys.argv[1]))))
+"""
+
+
+def test_another_process_sees_the_same(cached, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == digest(cached[1])
+
+
+# What a seed shows, which is to stay as it is for ever.
+SHA256 = {
+    "continual": "ab8d0555d2016a22dbc9d552ec9d66a06ed900dd43c1ebe9c9e0fe3426d22006",
+    "correlated": "4eae63d2da474574ed9d0f60970edb8580bd223e9efb963103f9d4ebb12989e4",
+    "correlated:0.1": "9cd0b3f8bd9194e9388f09ef1c3305803c7de6935c2b0ccbe7e0b3e3d96c3cf0",
+    "mixed": "585a078986dc4fe1075cb1eebb3990312c04ce4e50db4f20115bd0ffd4c83123",
+    "mixed+correlated": "9ffa76b8a54fd6643203187de5c15fe8ddf8e794d437281ed249e8fb1a552100",
+    "mixed+correlated:0.1": "c3feb76d817c3ba79cf447c0b045dc40862c8dd36aa1bc160ac82c56087562e0",
+}
+
+
+@pytest.mark.parametrize("setting", SHA256)
+def test_the_stream_of_a_seed_is_the_same_everywhere(setting):
+    a, b, c, d = (Pictures(np.arange(40 + key) % 7, key, (1, 1)) for key in range(4))
+    domains = [Domain("a", [a]), Domain("b", [b, c]), Domain("c", [d])]
+    stream = Stream(domains, Setting.parse(setting), seed=5, batch_size=16)
+    assert digest(stream) == SHA256[setting]
+
+
+# Identity
+
+
+def test_a_streams_fingerprint_shows_its_images_and_nothing_else(tmp_path):
+    first = corrupted_stream(tmp_path).fingerprint
+    assert corrupted_stream(tmp_path / "elsewhere", "continual", seed=4).fingerprint == first
+    domains = corrupted_domains(tmp_path, Pictures(LABELS))
+    others = [domains[:1], domains[::-1]]
+    other_clean = Pictures(LABELS)
+    other_clean.images[-1, -1, -1, -1] ^= 1
+    others += [[domains[0], Domain("pixelate", [Corrupted(other_clean, "pixelate", 3, tmp_path)])]]
+    found = {Stream(other, Setting()).fingerprint for other in others}
+    assert len(found | {first}) == 4
+
+
+def test_a_stream_is_ready_when_all_its_parts_are(tmp_path):
+    clean = Pictures(LABELS)
+    fog, snow = (Corrupted(clean, name, 1, tmp_path) for name in ("fog", "snow"))
+    stream = Stream([Domain("clean", [clean]), Domain("both", [fog, snow])], Setting())
+    assert not stream.ready
+    fog.batch(range(60))
+    assert not stream.ready
+    snow.batch(range(59))
+    assert not stream.ready
+    snow.batch([59])
+    assert stream.ready
+    assert Stream([Domain("clean", [clean])], Setting()).ready
+
+
+def test_batches_have_names():
+    batch = next(iter(Stream([Domain("a", [Pictures([4])])], Setting())))
+    assert isinstance(batch, Batch)
+    assert batch.images is batch[0]
+    assert (batch.labels.tolist(), batch.domains.tolist()) == ([4], [0])
