@@ -46,8 +46,12 @@ class Adapter(nn.Module, ABC):
         features: where to find features, for corrections that need them; see `Features`.
     """
 
-    name: ClassVar[str]
+    # What a method says about itself; tables, estimates and plots read it here.
+    name: ClassVar[str]  # given by `register`
+    title: ClassVar[str]  # as papers print it
     paper: ClassVar[str]
+    year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
+    forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 

@@ -27,6 +27,7 @@ def register(name: str) -> Callable[[Method], Method]:
             raise ValueError(f"the name {name!r} is taken by {known.__qualname__}")
         _METHODS[name] = cls
         cls.name = name
+        cls.title = cls.__dict__.get("title", cls.__name__)
         return cls
 
     return decorate

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+import dab
 from dab.benchmark.cell import Cell
 from dab.benchmark.compute import Compute
 from dab.benchmark.engines.job import Job
@@ -16,23 +17,6 @@ from dab.benchmark.tasks.task import ON_DISK, TaskRecipe
 from dab.data.images import to_tensor
 
 __all__ = ["Share", "estimate", "forwards", "images_per_second"]
-
-# Multiples of a plain forward that an image costs, as measured in docs/costs.md. CoTTA's 32 views
-# come on top where its source model is unsure.
-FORWARDS = {
-    "source": 1.0,
-    "lame": 1.0,
-    "eata": 1.4,
-    "tent": 2.2,
-    "dab": 2.9,
-    "rotta": 3.0,
-    "roid": 3.2,
-    "note": 3.7,
-    "sar": 4.9,
-    "cotta": 5.2,
-    "adacontrast": 7.3,
-}
-UNKNOWN = 3.0  # of a method from outside
 
 MEASURED = 2  # batches, after one to warm up
 CPU_BATCH = 16  # a processor is not faster with more, and takes seconds for each
@@ -55,7 +39,7 @@ def forwards(cell: Cell) -> float:
     >>> forwards(Cell("tent"))
     2.2
     """
-    return FORWARDS.get(cell.method, UNKNOWN)
+    return dab.method(cell.method).forwards
 
 
 def estimate(jobs: Iterable[Job]) -> list[Share]:

@@ -53,7 +53,10 @@ class AdaContrast(Adapter):
         features: where to find features; see `dab.parts.features.Features`.
     """
 
+    title = "AdaContrast"
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
+    year = 2022
+    forwards = 7.3
 
     def __init__(
         self,

@@ -42,7 +42,10 @@ class CoTTA(Adapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "CoTTA"
     paper = "Wang et al., Continual Test-Time Domain Adaptation, CVPR 2022"
+    year = 2022
+    forwards = 5.2
 
     def __init__(
         self,

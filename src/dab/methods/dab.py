@@ -77,8 +77,11 @@ class DAB(Adapter):
     (torch.Size([50, 10]), 16, True)
     """
 
+    title = "DAB"
     paper = "Döbler et al., Diversity-aware Buffer for Coping with Temporally Correlated Data "
     paper += "Streams in Online Test-time Adaptation, arXiv 2401.00989"
+    year = 2024
+    forwards = 2.9
 
     def __init__(
         self,

@@ -50,7 +50,10 @@ class EATA(Adapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "EATA"
     paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
+    year = 2022
+    forwards = 1.4
     learns_from_prediction = True
     constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
 

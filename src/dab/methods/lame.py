@@ -23,7 +23,10 @@ class LAME(Source):
         seed: unused, as nothing is random.
     """
 
+    title = "LAME"
     paper = "Boudiaf et al., Parameter-free Online Test-time Adaptation, CVPR 2022"
+    year = 2022
+    forwards = 1.0
 
     def __init__(
         self,

@@ -50,7 +50,10 @@ class NOTE(PeriodicAdapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "NOTE"
     paper = "Gong et al., NOTE: Robust Continual Test-time Adaptation, NeurIPS 2022"
+    year = 2022
+    forwards = 3.7
 
     def __init__(
         self,

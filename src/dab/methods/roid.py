@@ -51,8 +51,11 @@ class ROID(Adapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "ROID"
     paper = "Marsden et al., Universal Test-time Adaptation through Weight Ensembling, Diversity "
     paper += "Weighting, and Prior Correction, WACV 2024"
+    year = 2024
+    forwards = 3.2
     learns_from_prediction = True
 
     def __init__(

@@ -53,7 +53,10 @@ class RoTTA(PeriodicAdapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "RoTTA"
     paper = "Yuan et al., Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
+    year = 2023
+    forwards = 3.0
 
     def __init__(
         self,

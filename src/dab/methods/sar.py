@@ -45,7 +45,10 @@ class SAR(Adapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "SAR"
     paper = "Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
+    year = 2023
+    forwards = 4.9
     learns_from_prediction = True
 
     def __init__(

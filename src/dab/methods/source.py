@@ -25,7 +25,9 @@ class Source(Adapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "Source"
     paper = "no adaptation"
+    forwards = 1.0
 
     def __init__(
         self,

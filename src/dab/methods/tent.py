@@ -32,7 +32,10 @@ class TENT(Adapter):
         output, features: a correction of what is answered; see `dab.outputs`.
     """
 
+    title = "TENT"
     paper = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
+    year = 2021
+    forwards = 2.2
     learns_from_prediction = True
 
     def __init__(
