@@ -21,7 +21,7 @@ from dab.data.corruptions import corrupt
 from dab.data.datasets.imagenet import DATA_SETS
 from dab.data.datasets.imagenet_classes import WNIDS
 from dab.utils.parallel import each
-from tests.integration.test_cli import help_of
+from tests.support.cli import help_of
 from tests.support.pictures import jpeg, picture, plant
 
 ROOT = Path(__file__).parent.parent.parent
