@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from dab.cli import main, parser
-from dab.data.corrupting import Maker, at_published_size
 from dab.data.corruptions import corrupt
 from dab.data.datasets.imagenet import DATA_SETS
 from dab.data.datasets.imagenet_classes import WNIDS
+from dab.data.make_imagenet_c import Maker, at_published_size
 from dab.utils.parallel import each
 from tests.integration.test_cli import help_of
 from tests.support.pictures import jpeg, picture, plant
