@@ -294,7 +294,7 @@ def run_all(chosen: argparse.Namespace, grid: list[Job], view: Bars) -> list[Res
 
 def _images(grid: list[Job]) -> dict[str, int]:
     """The images of each stream; all that is wrong with any of them is said here, at once."""
-    from dab.data.problems import DataError
+    from dab.data.errors import DataError
 
     images, problems = {}, []
     for job in grid:
