@@ -19,37 +19,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dab.data import corrupted, corruptions
+from dab.data import corrupted_images, corruptions
 from dab.data.cache import Cache, cache_folder
-from dab.data.corrupted import Corrupted
+from dab.data.corrupted_images import CorruptedImages
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT, corrupt
 from dab.data.datasets import cifar10, glyphs
 from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.glyphs import Glyphs
 from dab.data.images import Subset
 from dab.utils.fingerprint import fingerprint
-
-
-class Pictures:
-    """Random images in memory that keep account of what has been read of them."""
-
-    def __init__(self, labels, key=0, size=(16, 18)):
-        self.labels = np.asarray(labels, np.int64)
-        rng = np.random.default_rng(key)
-        self.images = rng.integers(0, 256, (len(self.labels), *size, 3), np.uint8)
-        self.read: list[int] = []
-
-    def __len__(self):
-        return len(self.labels)
-
-    def batch(self, indices):
-        self.read += np.asarray(indices).tolist()
-        return self.images[np.asarray(indices)]
-
-    @property
-    def fingerprint(self):
-        return fingerprint(self.images, self.labels)
-
+from tests.support.pictures import LABELS, Pictures
 
 # The array that the caches of this file are filled with.
 
@@ -275,14 +254,13 @@ def directly(image, corruption, severity, index):
     return corrupt(image, corruption, severity, rng)
 
 
-LABELS = np.arange(60) % 7
 NOISY = np.stack(
     [directly(image, "gaussian_noise", 5, i) for i, image in enumerate(Pictures(LABELS).images)]
 )
 
 
 def noisy(folder, clean):
-    data = Corrupted(clean, "gaussian_noise", 5, folder)
+    data = CorruptedImages(clean, "gaussian_noise", 5, folder)
     clean.read.clear()  # the first image is looked at for its size
     return data
 
@@ -351,7 +329,7 @@ def test_a_pickle_carries_no_pixels(full):
     copy = pickle.loads(pickle.dumps(cache))
     assert copy.complete()
     assert np.array_equal(copy.read(EVERY, Maker()), PIXELS)
-    data = Corrupted(Glyphs(0, 40), "contrast", 3, full)
+    data = CorruptedImages(Glyphs(0, 40), "contrast", 3, full)
     size = len(pickle.dumps(data))
     images = data.batch(range(40))
     assert len(pickle.dumps(data)) == size < images.nbytes / 10
@@ -370,7 +348,7 @@ def test_an_image_is_corrupted_by_its_index_alone(corruption, severity, reads):
     clean = Pictures([0] * 5)
     expected = [directly(clean.images[i], corruption, severity, i).tolist() for i in range(5)]
     with TemporaryDirectory() as folder:
-        data = Corrupted(clean, corruption, severity, Path(folder))
+        data = CorruptedImages(clean, corruption, severity, Path(folder))
         assert len(data) == 5
         for indices in reads:
             assert data.batch(indices).tolist() == [expected[index] for index in indices]
@@ -384,7 +362,7 @@ def test_equal_images_are_corrupted_differently(tmp_path):
         image.tobytes()
         for corruption in ("gaussian_noise", "shot_noise")
         for severity in (4, 5)
-        for image in Corrupted(clean, corruption, severity, tmp_path).batch(range(8))
+        for image in CorruptedImages(clean, corruption, severity, tmp_path).batch(range(8))
     ]
     assert len(set(images)) == len(images)
 
@@ -406,7 +384,7 @@ def test_the_second_run_only_reads(tmp_path):
 
 def test_every_corruption_of_every_data_set_has_a_folder_of_its_own(tmp_path, monkeypatch):
     def folder(clean, corruption="fog", severity=5):
-        data = Corrupted(clean, corruption, severity, tmp_path)
+        data = CorruptedImages(clean, corruption, severity, tmp_path)
         assert data.cache.folder.is_relative_to(tmp_path)
         return data.cache.folder, data.fingerprint
 
@@ -416,18 +394,18 @@ def test_every_corruption_of_every_data_set_has_a_folder_of_its_own(tmp_path, mo
     found += [folder(clean, "fog", 4), folder(clean, "snow")]
     assert folder(Pictures([0, 1, 2])) == found[0]
     # Another library, and a change in the code that leaves the first image as it was.
-    corrupted._version.cache_clear()
+    corrupted_images._version.cache_clear()
     with monkeypatch.context() as changed:
         changed.setattr(cv2, "__version__", "99")
         found += [folder(clean)]
     shutil.copytree(Path(corruptions.__file__).parent, tmp_path / "code")
     with (tmp_path / "code" / "blur.py").open("a") as file:
         file.write("# another line\n")
-    corrupted._version.cache_clear()
+    corrupted_images._version.cache_clear()
     with monkeypatch.context() as changed:
         changed.setattr(corruptions, "__file__", str(tmp_path / "code" / "__init__.py"))
         found += [folder(clean)]
-    corrupted._version.cache_clear()
+    corrupted_images._version.cache_clear()
     for names in zip(*found, strict=True):
         assert len(set(names)) == len(found)
 
@@ -441,14 +419,14 @@ def test_the_users_cache_is_taken_unless_told_otherwise(tmp_path, monkeypatch):
     assert cache_folder() == tmp_path / "caches" / "dab"
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "mine"))
     assert cache_folder() == tmp_path / "mine"
-    Corrupted(Pictures([0]), "fog", 1).batch([0])
+    CorruptedImages(Pictures([0]), "fog", 1).batch([0])
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize(("corruption", "severity"), [("rain", 3), ("fog", 0), ("fog", 6)])
 def test_unknown_corruptions_are_refused_at_once(tmp_path, corruption, severity):
     with pytest.raises(ValueError, match="unknown"):
-        Corrupted(Pictures([0]), corruption, severity, tmp_path)
+        CorruptedImages(Pictures([0]), corruption, severity, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -133,10 +133,10 @@ def check(chosen: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from dab.data.checking import unreadable
     from dab.data.datasets.imagenet import image_list, load
-    from dab.data.problems import DataError
+    from dab.data.errors import DataError
     from dab.data.transform import Transform
+    from dab.data.verify import unreadable
     from dab.utils.progress_bar import progress
 
     options: dict[str, object] = {}
@@ -184,8 +184,8 @@ def check(chosen: argparse.Namespace) -> int:
 def corrupt(chosen: argparse.Namespace) -> int:
     import cv2
 
-    from dab.data.corrupting import Maker
     from dab.data.corruptions import CORRUPTIONS
+    from dab.data.make_imagenet_c import Maker
     from dab.utils.parallel import each
     from dab.utils.progress_bar import progress
 

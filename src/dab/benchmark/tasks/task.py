@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dab.data.cache import cache_folder
-from dab.data.corrupted import Corrupted
+from dab.data.corrupted_images import CorruptedImages
 from dab.data.images import Images, Subset, to_tensor
 from dab.models import zoo
 from dab.streams import Domain, Setting
@@ -73,7 +73,7 @@ class Clean:
             Domain(
                 name,
                 [
-                    self._part(Corrupted(self.images, name, s, cache))
+                    self._part(CorruptedImages(self.images, name, s, cache))
                     for s in setting.severities(severity)
                 ],
             )
