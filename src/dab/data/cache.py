@@ -95,7 +95,7 @@ class _ArrayFile:
         items = np.zeros(self.shape, self.dtype)
         with self._opened() as file:
             file.seek(self._offset(0))
-            file.readinto(items.reshape(-1).view(np.uint8))
+            file.readinto(items.reshape(-1).view(np.uint8).data)
         return items
 
     def write(self, indices: NDArray[np.int64], values: NDArray[Any]) -> None:
