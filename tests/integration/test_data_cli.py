@@ -22,7 +22,7 @@ from dab.data.datasets.imagenet import DATA_SETS
 from dab.data.datasets.imagenet_classes import WNIDS
 from dab.data.make_imagenet_c import Maker, at_published_size
 from dab.utils.parallel import each
-from tests.integration.test_cli import help_of
+from tests.support.cli import help_of
 from tests.support.pictures import jpeg, picture, plant
 
 ROOT = Path(__file__).parent.parent.parent

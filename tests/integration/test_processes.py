@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import dab
+from tests.support.adapters import NETS, make, run
 from tests.support.nets import stream
 from tests.support.same import same
-from tests.unit.test_contract import NETS, make, run
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -27,7 +27,8 @@ def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 RESUME = """
 import sys, torch
-from tests.unit.test_contract import make, run, stream
+from tests.support.adapters import make, run
+from tests.support.nets import stream
 states = torch.load(sys.argv[1], weights_only=True)
 outputs = {}
 for (method, kind), state in states.items():
@@ -56,8 +57,9 @@ def test_resuming_in_a_new_process_is_bit_identical(tmp_path: Path):
 
 LAYOUTS = """
 import torch
-from tests.integration.test_processes import CASES, make, stream
-from tests.support.nets import net
+from tests.integration.test_processes import CASES
+from tests.support.adapters import make
+from tests.support.nets import net, stream
 for method, kind in CASES:
     for weights in (torch.contiguous_format, torch.channels_last):
         print(method, kind, weights, flush=True)

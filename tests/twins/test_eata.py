@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import dab
 from tests.support.nets import net, stream
 from tests.support.same import same
-from tests.twins.test_tent import (
+from tests.support.twins import (
     CONTEXTS,
     Twin,
     assert_step_equal,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import dab
 from dab.outputs import BatchPrior, CausalPrior, Laplacian, Output, outputs
+from tests.support.adapters import QUICK
 from tests.support.nets import net, stream
 from tests.support.same import same
 
@@ -168,8 +169,6 @@ METHODS = [name for name in dab.methods() if name != "lame"]
 
 
 def quick(method: str, output: Output | str | None, **more):
-    from tests.unit.test_contract import QUICK
-
     return dab.create(method, net("layernorm"), output=output, **QUICK.get(method, {}), **more)
 
 

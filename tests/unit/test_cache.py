@@ -28,28 +28,7 @@ from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.glyphs import Glyphs
 from dab.data.images import Subset
 from dab.utils.fingerprint import fingerprint
-
-
-class Pictures:
-    """Random images in memory that keep account of what has been read of them."""
-
-    def __init__(self, labels, key=0, size=(16, 18)):
-        self.labels = np.asarray(labels, np.int64)
-        rng = np.random.default_rng(key)
-        self.images = rng.integers(0, 256, (len(self.labels), *size, 3), np.uint8)
-        self.read: list[int] = []
-
-    def __len__(self):
-        return len(self.labels)
-
-    def batch(self, indices):
-        self.read += np.asarray(indices).tolist()
-        return self.images[np.asarray(indices)]
-
-    @property
-    def fingerprint(self):
-        return fingerprint(self.images, self.labels)
-
+from tests.support.pictures import LABELS, Pictures
 
 # The array that the caches of this file are filled with.
 
@@ -291,7 +270,6 @@ def directly(image, corruption, severity, index):
     return corrupt(image, corruption, severity, rng)
 
 
-LABELS = np.arange(60) % 7
 NOISY = np.stack(
     [directly(image, "gaussian_noise", 5, i) for i, image in enumerate(Pictures(LABELS).images)]
 )

@@ -11,36 +11,15 @@ from torch import nn
 
 import dab
 from dab.buffers import Buffer
+from tests.support.adapters import NETS, UNTRAINED, make, run
 from tests.support.nets import CLASSES, SIZE, net, stream
 from tests.support.same import same
-
-# Options that let a method adapt within a stream of a few dozen images.
-QUICK = {
-    "adacontrast": {"queue": 32, "refine_after": 16},
-    "cotta": {"augmentations": 3, "gate": 0.7},
-    "dab": {"capacity": 8, "batch_size": 8},
-    "eata": {"margin": 0.9},
-    "note": {"capacity": 8, "update_every": 10},
-    "rotta": {"capacity": 8, "update_every": 10},
-}
-UNTRAINED = {"source", "lame"}  # methods that change no weight
-
-NETS = ["layernorm", "groupnorm", "batchnorm"]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the model has .* BatchNorm"),
     pytest.mark.parametrize("method", dab.methods()),
     pytest.mark.parametrize("kind", NETS),
 ]
-
-
-def make(method: str, kind: str, *, classes: int = CLASSES, model: nn.Module | None = None, **more):
-    model = net(kind, classes) if model is None else model
-    return dab.create(method, model, **{**QUICK.get(method, {}), **more})
-
-
-def run(adapter, batches):
-    return [adapter(images) for images in batches]
 
 
 def snapshot(adapter):

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 
 from dab.data.corrupted_images import CorruptedImages
 from dab.streams import Batch, Domain, Setting, Stream
-from tests.support.same import same
-from tests.twins.test_orders import (
+from tests.support.orders import (
     generator,
     global_draws,
     twin_correlated,
     twin_dirichlet,
     twin_shuffled,
 )
-from tests.unit.test_cache import LABELS, Pictures
+from tests.support.pictures import LABELS, Pictures
+from tests.support.same import same
 
 ROOT = Path(__file__).parent.parent.parent
 

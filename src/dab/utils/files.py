@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,16 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from upath import UPath
 
-__all__ = ["Location", "aside", "found", "location", "remove_unfinished", "write"]
+__all__ = [
+    "Location",
+    "aside",
+    "found",
+    "location",
+    "read",
+    "remove_unfinished",
+    "version",
+    "write",
+]
 
 Location: TypeAlias = "Path | UPath"
 """A folder or file on disk or in an object store (fsspec). Both have the interface of a path."""
@@ -170,3 +180,29 @@ def write(file: Location, content: bytes | str) -> None:
     """Writes a file atomically: readers see the old content or all of the new."""
     with aside(file) as unfinished:
         unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def read(file: Location, largest: int) -> bytes:
+    """The content of a regular file of at most so many bytes; else a `ValueError`.
+
+    Never waits, as a plain `open` would for a FIFO.
+    """
+    if not isinstance(file, Path):
+        if file.stat().st_size > largest:
+            raise ValueError(f"more than {largest:,} bytes")
+        return bytes(file.read_bytes())
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        if status.st_size > largest:
+            raise ValueError(f"more than {largest:,} bytes")
+        return opened.read(largest)
+
+
+def version(file: Location) -> tuple[int, ...]:
+    """Changes whenever a file is written. In a store files are final: asking would be slow."""
+    if not isinstance(file, Path):
+        return ()
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
