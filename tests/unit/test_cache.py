@@ -160,7 +160,7 @@ def test_a_damaged_header_is_refused(file, position, bit):
     with TemporaryDirectory() as name:
         read(Path(name))
         flip(Path(name, file), position, bit)
-        with pytest.raises(ValueError, match=r"is no array of \(12,.*\) uint\d+: remove it"):
+        with pytest.raises(ValueError, match=r"is not an array of \(12,.*\) uint\d+: remove it"):
             read(Path(name))
 
 
@@ -177,7 +177,7 @@ def test_a_damaged_header_is_refused(file, position, bit):
 )
 def test_other_arrays_are_refused(full, file, array):
     np.save(full / file, array)
-    with pytest.raises(ValueError, match=re.escape(f"{full / file} is no array of (12,")):
+    with pytest.raises(ValueError, match=re.escape(f"{full / file} is not an array of (12,")):
         read(full)
 
 
@@ -198,6 +198,22 @@ def test_a_file_cut_short_is_completed(file, share):
         assert restored(
             Path(name), [i for i in EVERY if after[i] + bytes(length - len(after[i])) != before[i]]
         )
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("size", [0, HEADER + 7, None])
+def test_files_may_be_cut_or_removed_while_they_are_used(full, file, size):
+    cache = Cache(full, SHAPE)
+    assert np.array_equal(cache.read(EVERY, Maker()), PIXELS)
+    if size is None:
+        (full / file).unlink()
+    else:
+        os.truncate(full / file, size)
+    make = Maker()
+    assert np.array_equal(cache.read(EVERY, make), PIXELS)
+    assert make.made
+    assert cache.complete()
+    assert restored(full, [])
 
 
 def test_files_can_be_loaded_by_hand(full):
@@ -242,7 +258,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_wrong(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (HEADER + 300, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match=f"File too large: '{tmp_path}/images.npy'"):
             cache.read(EVERY, Maker())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -325,7 +341,7 @@ def test_a_pickle_carries_no_pixels(full):
     cache = Cache(full, SHAPE)
     size = len(pickle.dumps(cache))
     cache.read(EVERY, Maker())
-    assert len(pickle.dumps(cache)) == size < 300
+    assert len(pickle.dumps(cache)) == size < 1000
     copy = pickle.loads(pickle.dumps(cache))
     assert copy.complete()
     assert np.array_equal(copy.read(EVERY, Maker()), PIXELS)
@@ -496,5 +512,5 @@ def test_a_subset_is_the_beginning(tmp_path):
     assert np.array_equal(subset.batch([2, 0]), clean.images[[2, 0]])
     assert len({data.fingerprint for data in (clean, subset, Subset(clean, 2))}) == 3
     for size in (0, 5):
-        with pytest.raises(ValueError, match=f"there are 4 images, {size} were asked for"):
+        with pytest.raises(ValueError, match=f"cannot take {size} of 4 images"):
             Subset(clean, size)
