@@ -192,7 +192,12 @@ def checked(init: Init) -> Init:
                 if value is None or type(value) in (bool, int, float, str)
             }
             arguments, named = bound.args[1:], bound.kwargs
-        init(self, *arguments, **named)
+        try:
+            init(self, *arguments, **named)
+        except BaseException:
+            if "borrowed" in self.__dict__:
+                self.borrowed.end()  # what fails leaves the model as it was
+            raise
 
     return typing.cast(Init, check_first)
 
