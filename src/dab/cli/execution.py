@@ -67,7 +67,7 @@ def execute(
 
     from dab.benchmark import run_grid
     from dab.benchmark.results import tables
-    from dab.benchmark.results.published import suspicion
+    from dab.benchmark.results.published import source_mismatch
 
     found = run_grid(
         grid,
@@ -88,7 +88,7 @@ def execute(
         tables.show(tables.by_method(found.rows), console)
         if domains:
             tables.show(tables.by_domain(found.rows), console)
-    for doubt in filter(None, map(suspicion, found.results)):  # again, where nobody overlooks it
+    for doubt in filter(None, map(source_mismatch, found.results)):  # repeated, to be noticed
         console.print(f"WARNING: {doubt}", style="bold red", markup=False, soft_wrap=True)
     if written and not chosen.json:
         console.print(tables.legend(found.rows), soft_wrap=True)

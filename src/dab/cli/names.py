@@ -25,9 +25,9 @@ def _engines() -> list[str]:
 
 
 def _loggers() -> list[str]:
-    from dab.benchmark.running.loggers import LOGGERS
+    from dab.benchmark.running.loggers import loggers
 
-    return sorted(LOGGERS)
+    return loggers()
 
 
 def _suites() -> list[str]:

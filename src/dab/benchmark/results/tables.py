@@ -11,8 +11,8 @@ from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dab.utils import files
 from dab.benchmark.results.summary import Row
+from dab.utils import files
 from dab.utils.files import Location
 
 if TYPE_CHECKING:
@@ -252,10 +252,10 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer.writerow([*plain, "options", "seeds", "published", "published_by", *domains])
     for row in rows:
         options = " ".join(f"{name}={value}" for name, value in row.options.items())
-        figure = row.published or ("", "")
+        number = row.published or ("", "")
         seeds = " ".join(map(str, row.seeds))
         errors = [row.errors.get(domain, "") for domain in domains]
-        writer.writerow([*(getattr(row, name) for name in plain), options, seeds, *figure, *errors])
+        writer.writerow([*(getattr(row, name) for name in plain), options, seeds, *number, *errors])
     return text.getvalue()
 
 
