@@ -6,17 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
-import dab
+from dab.testing import run, same
+from tests.support.adapters import CASES
 from tests.support.nets import stream
-from tests.support.same import same
-from tests.unit.test_contract import NETS, make, run
 
 ROOT = Path(__file__).parent.parent.parent
-
-CASES = [(method, kind) for method in dab.methods() for kind in NETS]
 
 
 def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,41 +23,42 @@ def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 RESUME = """
 import sys, torch
-from tests.unit.test_contract import make, run, stream
+from dab.testing import run, stream
+from tests.support.adapters import CASES
 states = torch.load(sys.argv[1], weights_only=True)
 outputs = {}
-for (method, kind), state in states.items():
-    adapter = make(method, kind)
-    adapter.load_state_dict(state)
-    outputs[method, kind] = run(adapter, stream()[5:])
+for case in CASES:
+    adapter = case.adapter()
+    adapter.load_state_dict(states[repr(case)])
+    outputs[repr(case)] = run(adapter, stream()[5:])
 torch.save(outputs, sys.argv[1])
 """
 
 
-@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
 def test_resuming_in_a_new_process_is_bit_identical(tmp_path: Path):
     states, expected = {}, {}
     for case in CASES:
-        adapter = make(*case)
+        adapter = case.adapter()
         run(adapter, stream()[:5])
-        states[case] = adapter.state_dict()
-        expected[case] = run(adapter, stream()[5:])
+        states[repr(case)] = adapter.state_dict()
+        expected[repr(case)] = run(adapter, stream()[5:])
     path = tmp_path / "states.pt"
     torch.save(states, path)
     result = python(RESUME, str(path))
     assert result.returncode == 0, result.stderr
     outputs = torch.load(path, weights_only=True)
-    assert [case for case in CASES if not same(outputs[case], expected[case])] == []
+    assert [case for case in expected if not same(outputs[case], expected[case])] == []
+    assert len(outputs) == len(CASES)
 
 
 LAYOUTS = """
 import torch
-from tests.integration.test_processes import CASES, make, stream
-from tests.support.nets import net
-for method, kind in CASES:
+from dab.testing import stream
+from tests.support.adapters import CASES
+for case in CASES:
     for weights in (torch.contiguous_format, torch.channels_last):
-        print(method, kind, weights, flush=True)
-        adapter = make(method, kind, model=net(kind).to(memory_format=weights))
+        print(case, weights, flush=True)
+        adapter = case.adapter(case.model().to(memory_format=weights))
         for images in stream():
             adapter(images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
         assert adapter.totals.calls == len(stream())

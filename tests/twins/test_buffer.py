@@ -11,33 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, Trigger
-
-
-class SlowBalanced:
-    """Algorithm 1's buffer, as a list of (label, insertion number), oldest anywhere."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.items: list[list[int]] = []
-        self.insertions = 0
-
-    def place(self, label: int) -> tuple[int, int | None]:
-        if len(self.items) < self.capacity:
-            slot, evicted = len(self.items), None
-            self.items.append([label, self.insertions])
-        else:
-            counts: dict[int, int] = {}
-            for held, _ in self.items:
-                counts[held] = counts.get(held, 0) + 1
-            largest = max(counts.values())
-            slot = -1
-            for index, (held, inserted) in enumerate(self.items):
-                if counts[held] == largest and (slot < 0 or inserted < self.items[slot][1]):
-                    slot = index
-            evicted = self.items[slot][0]
-            self.items[slot] = [label, self.insertions]
-        self.insertions += 1
-        return slot, evicted
+from tests.support.buffers import SlowBalanced
 
 
 @given(st.data(), st.integers(1, 12), st.integers(2, 9))

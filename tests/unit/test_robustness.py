@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 import dab
 from dab.parts.layers import norm_layers, norm_parameters
+from dab.testing import same
 from tests.support.nets import TinyViT, net, stream
-from tests.support.same import same
 
 
 def flags(model: nn.Module) -> tuple[list[bool], list[bool], int]:

@@ -18,17 +18,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dab.data.corrupted import Corrupted
+from dab.data.corrupted_images import CorruptedImages
 from dab.streams import Batch, Domain, Setting, Stream
-from tests.support.same import same
-from tests.twins.test_orders import (
+from dab.testing import same
+from tests.support.orders import (
     generator,
     global_draws,
     twin_correlated,
     twin_dirichlet,
     twin_shuffled,
 )
-from tests.unit.test_cache import LABELS, Pictures
+from tests.support.pictures import LABELS, Pictures
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -233,7 +233,7 @@ def test_wrong_arguments_are_refused():
 
 def corrupted_domains(folder, clean):
     return [
-        Domain(name, [Corrupted(clean, name, severity, folder) for severity in severities])
+        Domain(name, [CorruptedImages(clean, name, severity, folder) for severity in severities])
         for name, severities in (("gaussian_noise", [1, 5]), ("pixelate", [3]))
     ]
 
@@ -399,14 +399,16 @@ def test_a_streams_fingerprint_shows_its_images_and_nothing_else(tmp_path):
     others = [domains[:1], domains[::-1]]
     other_clean = Pictures(LABELS)
     other_clean.images[-1, -1, -1, -1] ^= 1
-    others += [[domains[0], Domain("pixelate", [Corrupted(other_clean, "pixelate", 3, tmp_path)])]]
+    others += [
+        [domains[0], Domain("pixelate", [CorruptedImages(other_clean, "pixelate", 3, tmp_path)])]
+    ]
     found = {Stream(other, Setting()).fingerprint for other in others}
     assert len(found | {first}) == 4
 
 
 def test_a_stream_is_ready_when_all_its_parts_are(tmp_path):
     clean = Pictures(LABELS)
-    fog, snow = (Corrupted(clean, name, 1, tmp_path) for name in ("fog", "snow"))
+    fog, snow = (CorruptedImages(clean, name, 1, tmp_path) for name in ("fog", "snow"))
     stream = Stream([Domain("clean", [clean]), Domain("both", [fog, snow])], Setting())
     assert not stream.ready
     fog.batch(range(60))

@@ -29,7 +29,7 @@ from dab.benchmark.results.summary import Row, summarize
 from dab.benchmark.running.loggers import create_logger
 from dab.benchmark.tasks.registry import SPECIAL, TaskRecipe, not_taken, task_factory
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
-from dab.data.problems import DataError
+from dab.data.errors import DataError
 from dab.streams import Setting, Shard
 from dab.utils.files import Location, location
 from dab.utils.suggest import unknown

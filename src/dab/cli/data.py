@@ -171,10 +171,10 @@ def check(chosen: argparse.Namespace) -> int:
     from rich.table import Table
 
     from dab.benchmark.tasks import task_factory
-    from dab.data.checking import unreadable
     from dab.data.datasets.imagenet import DATA_SETS, image_list, load
-    from dab.data.problems import DataError
+    from dab.data.errors import DataError
     from dab.data.transform import Transform
+    from dab.data.verify import unreadable
     from dab.utils.progress_bar import progress
 
     if chosen.name not in DATA_SETS:
@@ -227,8 +227,8 @@ def check(chosen: argparse.Namespace) -> int:
 def corrupt(chosen: argparse.Namespace) -> int:
     import cv2
 
-    from dab.data.corrupting import Maker
     from dab.data.corruptions import CORRUPTIONS
+    from dab.data.make_imagenet_c import Maker
     from dab.utils.parallel import each
     from dab.utils.progress_bar import progress
 

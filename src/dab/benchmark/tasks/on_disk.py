@@ -15,8 +15,8 @@ from dab.benchmark.tasks.task import SOURCE_IMAGES, Task
 from dab.data.corruptions import CORRUPTIONS
 from dab.data.datasets import imagenet
 from dab.data.datasets.folder import FolderImages
+from dab.data.errors import DataError
 from dab.data.images import to_tensor
-from dab.data.problems import DataError
 from dab.data.transform import Transform
 from dab.models.loading import load_model
 from dab.streams import Domain, Setting

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from dab.data.corrupted import Corrupted
+from dab.data.corrupted_images import CorruptedImages
 from dab.data.images import Images, Subset
 from dab.streams import Domain, Setting
 from dab.utils.fingerprint import fingerprint
@@ -56,7 +56,7 @@ class Clean:
             Domain(
                 name,
                 [
-                    self._part(Corrupted(self.images, name, s, cache))
+                    self._part(CorruptedImages(self.images, name, s, cache))
                     for s in setting.severities(severity)
                 ],
             )
