@@ -19,12 +19,12 @@ import pytest
 import torch
 
 import dab
-from dab import registry
 from dab.benchmark import parse_method
 from dab.benchmark.suites import SUITES
 from dab.benchmark.tasks.task import TASKS
 from dab.cli import bench, main, parser
-from tests.support.benchmark_task import assert_same_runs, figures, tiny_task
+from tests.support.benchmark_task import assert_same_runs, figures
+from tests.support.cli import HERE, STREAM, error_of, help_of, under_way
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -65,13 +65,6 @@ def test_the_names_are_those_of_the_tables():
 # Help
 
 COMMANDS = ["methods", "run", "bench", "report", "watch", "data"]
-
-
-def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([*command, "--help"])
-    assert caught.value.code == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -172,28 +165,6 @@ def test_every_suite_is_a_grid(name):
 
 
 # Bad input
-
-
-def error_of(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that is there of an error."""
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dab: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setitem(TASKS, "tiny", lambda recipe: tiny_task(samples=recipe.samples))
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-
-
-HERE = ["--jobs", "1"]  # other processes do not know the tiny task
-STREAM = ["--data", "tiny", "--corruptions", "contrast", "brightness", "--batch-size", "16"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -465,12 +436,6 @@ from tests.support.benchmark_task import tiny_task
 TASKS["tiny"] = lambda recipe: tiny_task(samples=recipe.samples)
 sys.exit(main())
 """
-
-
-def under_way(out: Path) -> list[Path]:
-    """The folders of runs that have left a checkpoint and no result yet."""
-    begun = [file.parent for file in out.glob("*/checkpoint.pt")]
-    return [folder for folder in begun if not (folder / "result.json").exists()]
 
 
 @pytest.mark.usefixtures("tiny")

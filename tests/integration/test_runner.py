@@ -32,12 +32,13 @@ from torch import Tensor, nn
 import dab
 from dab import registry
 from dab.benchmark import Cell, Clean, Result, Task, results, run
-from dab.benchmark.results.result import errors_by_domain, errors_by_window, key, window_size
+from dab.benchmark.results.result import errors_by_domain, errors_by_window, window_size
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import CHECKPOINT, Evaluation, Interrupted, identity_card, stream_of
 from dab.cli.options import import_methods
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
+from dab.testing import same
 from dab.utils import files
 from dab.utils.fingerprint import fingerprint
 from tests.support.benchmark_task import (
@@ -49,7 +50,6 @@ from tests.support.benchmark_task import (
     tiny_cell,
     tiny_task,
 )
-from tests.support.same import same
 
 BATCHES = 15  # three domains of 70 images, in batches of 16
 
@@ -60,7 +60,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def folder_of(result: Result, out: Path) -> Path:
-    return out / key(result.card)
+    return out / result.card.run_id
 
 
 # Figures
@@ -277,9 +277,9 @@ def test_the_source_runs_first_and_once_a_stream(tmp_path, cache):
         for method in ("tent", "note", "source"):
             cell = tiny_cell(method, seed=seed)
             found[method] = run(cell, tiny_task(), tmp_path, cache=cache, watch=diary)
-        assert found["source"].card["source_error"] is None
+        assert found["source"].card.source_error is None
         for method in ("tent", "note"):
-            assert found[method].card["source_error"] == found["source"].error
+            assert found[method].card.source_error == found["source"].error
     once = ["source"] * BATCHES + ["tent"] * BATCHES + ["note"] * BATCHES
     assert diary.methods == once * 2
     assert len(list(results(tmp_path))) == 6
@@ -290,7 +290,7 @@ def test_results_are_those_of_the_finished_runs(tmp_path, cache):
     source = run(tiny_cell("source"), tiny_task(), tmp_path, cache=cache)
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / CHECKPOINT).touch()
-    assert sorted(results(tmp_path), key=lambda result: result.card["method"]) == [source, tent]
+    assert sorted(results(tmp_path), key=lambda result: result.card.method) == [source, tent]
 
 
 # Runs that are cut short
@@ -456,9 +456,6 @@ def test_a_run_that_was_killed_after_its_last_batch_only_writes_its_result(tmp_p
     assert_same_runs(killed, tmp_path / "whole")
 
 
-DEAD = 2**22 + 1  # no process has a number like this
-
-
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path, cache):
     cell = tiny_cell("tent")
     result = run(cell, tiny_task(), tmp_path / "whole", cache=cache)
@@ -466,7 +463,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, cache):
     folder = folder_of(result, killed)
     folder.mkdir(parents=True)
     for name in (CHECKPOINT, "trace.npz", "result.json"):
-        (folder / f"{name}.{socket.gethostname()}.{DEAD}.part").write_text("half")
+        (folder / f"{name}.{socket.gethostname()}.part").write_text("half")
     run(cell, tiny_task(), killed, cache=cache)
     assert_same_runs(killed, tmp_path / "whole")
 
@@ -706,7 +703,7 @@ def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cac
     source = run(tiny_cell("source", "correlated", seed=3), task, tmp_path, cache=cache)
     card = result.card
     assert json.loads(json.dumps(card)) == card
-    assert {folder.name for folder in tmp_path.iterdir()} == {key(card), key(source.card)}
+    assert {folder.name for folder in tmp_path.iterdir()} == {key(card), source.card.run_id}
     assert Result.read(tmp_path / key(card)) == result
     assert card["method"] == "dab"
     assert card["options"] == cell.all_options()

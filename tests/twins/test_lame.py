@@ -13,9 +13,9 @@ from torch import Tensor
 
 import dab
 from dab.outputs import Laplacian
+from dab.testing import same
 from tests.support.nets import CLASSES, SIZE, net, stream
-from tests.support.same import same
-from tests.twins.test_tent import CONTEXTS, cosine
+from tests.support.twins import CONTEXTS, cosine
 
 Rows = list[list[float]]
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from dab.benchmark.results.result import FILE, Result, key
-from dab.benchmark.results.shards import pooled, whole
-from dab.benchmark.results.summary import Row, changed, kind, summarize
+from dab.benchmark.results.identity import DataCard, RunCard
+from dab.benchmark.results.result import FILE, Result, results
+from dab.benchmark.results.shards import pooled
+from dab.benchmark.results.summary import Row, summarize
 from dab.benchmark.results.tables import SHORT
 from dab.benchmark.running.progress_file import Progress, progresses
 from dab.report.buffer_view import inside, read_trace
 from dab.report.palette import colors, rank
 from dab.report.reproduce import repeat
-from dab.utils import files
 from dab.utils.files import Location
 
 __all__ = ["NoRunsError", "gather"]
@@ -40,22 +40,21 @@ class Run:
     """A run that has ended or is under way, or all pieces of a stream that was dealt out."""
 
     names: tuple[str, ...]  # of its folders
-    card: Mapping[str, Any]
+    card: RunCard
     window: int
-    windows: list[float]
+    windows: Sequence[float]
     result: Result | None
     progress: Progress | None
 
     @property
     def stream(self) -> str:
         """The same for runs that can be compared: they were shown the same but for the seed."""
-        card = whole(self.card)
-        return key({name: card[name] for name in ("data", "model", "setting", "batch_size")})
+        return self.card.stream_id
 
     @property
     def row(self) -> str:
         """The same for runs that differ in their seeds alone."""
-        return kind(whole(self.card))
+        return self.card.group_id
 
 
 def gather(out: Location) -> dict[str, Any]:
@@ -71,12 +70,12 @@ def gather(out: Location) -> dict[str, Any]:
     described = [_stream(name, members, out) for name, members in streams.items()]
     _label(described)
     samples = {
-        name: run.card["data"]["samples"]
+        name: run.card.data.samples
         for run in _wholes(runs)
-        if len(run.names) == run.card.get("shard", {}).get("pieces")
+        if run.card.shard is not None and len(run.names) == run.card.shard.pieces
         for name in run.names
     }
-    palette = colors(run.card["method"] for run in runs)
+    palette = colors(run.card.method for run in runs)
     insides, left_out = _insides(described, out)
     return {
         "title": out.resolve().name or str(out),
@@ -94,24 +93,24 @@ def gather(out: Location) -> dict[str, Any]:
 def _place(run: Run) -> tuple[Any, ...]:
     """Where a run stands among others."""
     card = run.card
-    options = json.dumps(card["options"], sort_keys=True)
-    stream = card["data"]["name"], card["setting"], run.stream
+    options = json.dumps(card.options, sort_keys=True)
+    stream = card.data.name, card.setting, run.stream
     return (
         *stream,
-        rank(card["method"]),
-        card["options"].get("capacity") or 0,
+        rank(card.method),
+        card.capacity or 0,
         options,
-        card["seed"],
-        card.get("shard", {}).get("number", 0),
+        card.seed,
+        (card.shard.number or 0) if card.shard else 0,
     )
 
 
 def _runs(out: Location) -> Iterable[Run]:
-    for file in files.found(out, f"*/{FILE}"):
-        result = _result(file, _written_at(file))
-        yield Run((file.parent.name,), result.card, result.window, result.windows, result, None)
-    for name, progress in progresses(out):
-        yield Run((name,), progress.card, progress.window, progress.windows, None, progress)
+    for result in results(out):
+        yield Run((result.card.run_id,), result.card, result.window, result.windows, result, None)
+    for progress in progresses(out):
+        card = progress.card
+        yield Run((card.run_id,), card, progress.window, progress.windows, None, progress)
 
 
 def _written_at(file: Location) -> int:
@@ -119,30 +118,22 @@ def _written_at(file: Location) -> int:
     return file.stat().st_mtime_ns if isinstance(file, Path) else 0
 
 
-@lru_cache(maxsize=4096)
-def _result(file: Location, written_at: int) -> Result:
-    """A result, read once for all times that a folder is looked at."""
-    result = Result.read(file.parent)
-    assert result is not None
-    return result
-
-
 def _wholes(runs: Sequence[Run]) -> list[Run]:
     """The runs as they are compared: of pieces one for all, under way until the last has ended."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(key(whole(run.card)), []).append(run)
+        groups.setdefault(run.card.without_shard().run_id, []).append(run)
     done = pooled(run.result for run in runs if run.result is not None)
-    results = {key(whole(result.card)): result for result in done}
-    return [_whole(group, results.get(name)) for name, group in groups.items()]
+    by_run = {result.card.without_shard().run_id: result for result in done}
+    return [_whole(group, by_run.get(name)) for name, group in groups.items()]
 
 
 def _whole(pieces: Sequence[Run], result: Result | None) -> Run:
     first = pieces[0]
-    if "shard" not in first.card:
+    if first.card.shard is None:
         return first
-    samples = sum(piece.card["data"]["samples"] for piece in pieces)
-    card = {**whole(first.card), "data": {**first.card["data"], "samples": samples}}
+    samples = sum(piece.card.data.samples for piece in pieces)
+    card = replace(first.card.without_shard(), data=replace(first.card.data, samples=samples))
     names = tuple(name for piece in pieces for name in piece.names)
     # Each piece has a time of its own, so there are no windows.
     return Run(names, result.card if result else card, first.window, [], result, None)
@@ -151,25 +142,25 @@ def _whole(pieces: Sequence[Run], result: Result | None) -> Run:
 def _stream(name: str, members: Sequence[Run], out: Location) -> dict[str, Any]:
     runs = _wholes(members)
     card = runs[0].card
-    data = max((run.card["data"] for run in runs), key=lambda data: int(data["samples"]))
-    domains = data["domains"]
-    in_pieces = "shard" in card
+    data = max((run.card.data for run in runs), key=lambda data: data.samples)
+    domains = data.domains
+    in_pieces = card.shard is not None
     finished = next((run for run in runs if run.result is not None), None)
     folder = None if finished is None else out / finished.names[0]
-    in_order = not in_pieces and not card["setting"].startswith("mixed")
+    in_order = not in_pieces and not card.setting.startswith("mixed")
     sizes = _domain_sizes(folder, data) if in_order else None
     each = set(sizes or [])
-    images = f"{each.pop():,} images each" if len(each) == 1 else f"{data['samples']:,} images"
+    images = f"{each.pop():,} images each" if len(each) == 1 else f"{data.samples:,} images"
     return {
         "id": name,
-        "data": data["name"],
-        "setting": card["setting"],
-        "title": f"{data['name']}, {card['setting']}",
-        "detail": f"{len(domains)} domains, {images}, severity {data['severity']}, "
-        f"batches of {card['batch_size']}, model {card['model']['name']}",
-        "samples": data["samples"],
+        "data": data.name,
+        "setting": card.setting_title,
+        "title": f"{data.name}, {card.setting_title}",
+        "detail": f"{len(domains)} domains, {images}, severity {data.severity}, "
+        f"batches of {card.batch_size}, model {card.model.name}",
+        "samples": data.samples,
         "window": runs[0].window,
-        "domains": domains,
+        "domains": list(domains),
         "short": [SHORT.get(domain, domain.split("_")[0]) for domain in domains],
         "ends": None if sizes is None else [sum(sizes[: n + 1]) for n in range(len(sizes))],
         "in_pieces": in_pieces,
@@ -177,11 +168,11 @@ def _stream(name: str, members: Sequence[Run], out: Location) -> dict[str, Any]:
     }
 
 
-def _domain_sizes(folder: Location | None, data: Mapping[str, Any]) -> list[int]:
+def _domain_sizes(folder: Location | None, data: DataCard) -> list[int]:
     sizes = None if folder is None else _sizes(folder, _written_at(folder / FILE))
     # Corruptions are made of the same images, so every domain has as many.
-    domains = len(data["domains"])
-    return sizes or [data["samples"] // domains] * domains
+    domains = len(data.domains)
+    return sizes or [data.samples // domains] * domains
 
 
 @lru_cache(maxsize=512)
@@ -198,15 +189,11 @@ def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     names = _distinct(run.row for run in runs if run.result is not None)
     summaries = dict(zip(names, summarize(finished), strict=True))
     errors = [row.error for row in summaries.values()]
-    unit = min((r.seconds for r in finished if _is_source(r.card)), default=None)
+    unit = min((r.seconds for r in finished if r.card.is_source), default=None)
     return [
         _row(name, group, summaries.get(name), unit, min(errors, default=None))
         for name, group in groups.items()
     ]
-
-
-def _is_source(card: Mapping[str, Any]) -> bool:
-    return card["source_error"] is None
 
 
 def _row(
@@ -221,12 +208,11 @@ def _row(
     shown = done or group
     underway = [run for run in group if run.result is None]
     card = shown[0].card
-    capacity = card["options"].get("capacity")
     found: dict[str, Any] = {
         "id": name,
-        "method": card["method"],
-        "is_source": _is_source(card),
-        "capacity": capacity,
+        "method": card.method,
+        "is_source": card.is_source,
+        "capacity": card.capacity,
         "options": _options(card),
         "details": _details(card),
         "runs": [name for run in [*done, *underway] for name in run.names],
@@ -251,8 +237,8 @@ def _row(
     }
 
 
-def _options(card: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in changed(card).items() if name != "capacity"}
+def _options(card: RunCard) -> dict[str, Any]:
+    return {name: value for name, value in card.changed_options().items() if name != "capacity"}
 
 
 def _over_time(runs: Sequence[Run]) -> dict[str, Any]:
@@ -264,10 +250,10 @@ def _over_time(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _details(card: Mapping[str, Any]) -> dict[str, str]:
+def _details(card: RunCard) -> dict[str, str]:
     """What may tell two runs of the same name on the same stream apart."""
     found: dict[str, str] = {}
-    for name, value in card.items():
+    for name, value in card.to_json().items():
         if name not in SAME:
             parts = value if value and isinstance(value, dict) else {"": value}
             found |= {f"{name}.{part}".strip("."): _text(parts[part]) for part in parts}
@@ -395,12 +381,10 @@ def _tables(streams: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _run(run: Run, samples: int | None) -> dict[str, Any]:
     card, command = run.card, repeat(run.card, samples)
-    title = f"{command.method}, {card['data']['name']}, {card['setting']}, seed {card['seed']}"
-    if shard := card.get("shard"):
-        title += f", {shard['kind']} piece {shard['number'] + 1} of {shard['pieces']}"
+    title = f"{command.method}, {card.data.name}, {card.setting_title}, seed {card.seed}"
     found = {
         "title": title,
-        "card": card,
+        "card": card.to_json(),
         "command": command.text,
         "notes": command.notes,
     }
