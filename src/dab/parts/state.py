@@ -15,6 +15,7 @@ from torch import Tensor
 from dab.parts import snapshot as memories
 from dab.parts.state_file import check_leaves, checksum, same_state, weights_fingerprint
 from dab.parts.step import Totals
+from dab.parts.transaction import Recorded
 from dab.parts.validation import check_images
 
 if TYPE_CHECKING:
@@ -233,9 +234,10 @@ def _classes_of(adapter: Adapter, like: Tensor, what: str) -> int:
 def _check_buffer(adapter: Adapter, memory: Any, saved: Any, like: Tensor) -> None:
     """Refuse stored images that are not of the stream, before room is made for them."""
     for field in fields(memory) if memory is not None else ():
-        storage: Any = getattr(getattr(memory, field.name), "storage", None)
-        if storage is None or saved[field.name] is None:
+        part: Any = getattr(memory, field.name)
+        if not (isinstance(part, Recorded) and hasattr(part, "storage")) or not saved[field.name]:
             continue
+        storage = part.storage
         images = saved[field.name]["storage"]["images"]
         fits = images is None or (
             images.shape[1:] == like.shape[1:] and len(images) <= storage.capacity
