@@ -79,10 +79,14 @@ def check_state(adapter: Adapter, state: Any, allow_options: bool) -> State:
     try:
         _check_header(adapter, state)
         check_leaves(state)
-        adapter.trained.check_state_dict(state["weights"])
         if not allow_options:
             _check_options(_options(adapter), state["options"])
-        _check_source_weights(adapter, state["source"])
+        if state["source"] != _source(adapter):
+            raise ValueError(
+                f"it belongs to other source weights, of a model with {state['classes']} classes: "
+                "load the weights that it started from before wrapping the model"
+            )
+        adapter.trained.check_state_dict(state["weights"])
         if state["checksum"] != checksum({k: v for k, v in state.items() if k != "checksum"}):
             raise ValueError("its checksum does not match: it was damaged or edited")
         return _rebuilt(adapter, state, exact=not allow_options)
@@ -128,13 +132,6 @@ def _check_options(own: Mapping[str, Any], found: Any) -> None:
         raise ValueError(
             f"it was saved with {', '.join(different)}: create the adapter with the same options, "
             "or pass allow_options=True"
-        )
-
-
-def _check_source_weights(adapter: Adapter, found: Any) -> None:
-    if found != _source(adapter):
-        raise ValueError(
-            "it belongs to other source weights: load the model's original weights before wrapping"
         )
 
 
