@@ -77,7 +77,7 @@ def mutated(state: Any) -> Iterator[tuple[str, Any]]:
         for number, value in enumerate(state):
             yield f"without {number}", state[:number] + state[number + 1 :]
             for path, changed in mutated(value):
-                yield f"{number}/{path}", state[:number] + [changed] + state[number + 1 :]
+                yield f"{number}/{path}", [*state[:number], changed, *state[number + 1 :]]
     else:
         for number, changed in enumerate(mutations(state)):
             yield f"{number}", changed

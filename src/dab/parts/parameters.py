@@ -144,13 +144,22 @@ class TrainedParameters(Recorded):
         before = self._copy()
         for master, gradient in zip(self.masters, gradients, strict=True):
             master.grad = gradient
-        self.optimizer.step()
+        finite = self._stepped()
         self.optimizer.zero_grad()
+        if not finite:
+            self._return_to(before)
+        return finite
+
+    def _stepped(self) -> bool:
+        assert self.optimizer is not None
+        try:
+            self.optimizer.step()
+        except RuntimeError as error:
+            if "without overflow" not in str(error):  # how torch refuses a factor beyond float32
+                raise
+            return False
         self._write_back()
-        if self._is_finite():
-            return True
-        self._return_to(before)
-        return False
+        return self._is_finite()
 
     def _is_finite(self) -> bool:
         """Whether all values and what the optimizer remembers of them are finite numbers."""
