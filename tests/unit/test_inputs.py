@@ -12,6 +12,7 @@ from torch import nn
 
 import dab
 from dab.testing import SIZE, net, same, stream
+from tests.support.adapters import quick
 
 
 def eight_bit() -> torch.Tensor:
@@ -146,3 +147,26 @@ def test_outputs_take_float64_logits_of_a_float32_model(method, output):
     adapter = dab.create(method, Double(), output=output)
     for images in stream():
         assert adapter(images).dtype == torch.float64
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", dab.methods())
+def test_a_compiled_adapter_gives_the_same_answers(method):
+    adapter = quick(method, "layernorm").adapter()
+    twin = quick(method, "layernorm").adapter()
+    compiled = torch.compile(adapter, backend="eager")
+    for images in stream()[:5]:
+        assert same(compiled(images), twin(images))
+    assert same(adapter.state_dict(), twin.state_dict())
+
+
+def test_a_compiled_model_stays_compiled_inside_an_adapter():
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    adapter = dab.create("source", torch.compile(net("layernorm").eval(), backend=count))
+    adapter(stream()[0])
+    assert len(graphs) == 1

@@ -9,6 +9,7 @@ next attempt completes it.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
@@ -58,12 +59,26 @@ def entry(method: Method) -> Method:
         try:
             with lock_of(self.model), torch.inference_mode(False), torch.no_grad():
                 self._recover()
-                return method(self, *arguments, **named)
+                return _uncompiled(method)(self, *arguments, **named)
         except BaseException:
             torch._C._set_grad_enabled(enabled)  # an interrupt may come between mode and context
             raise
 
     return cast(Method, enter)
+
+
+@functools.cache
+def _disabled(method: Callable[..., Any]) -> Callable[..., Any]:
+    disabled: Callable[..., Any] = torch.compiler.disable(method)
+    return disabled
+
+
+def _uncompiled(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Under `torch.compile(adapter)`, bookkeeping runs as it is written; a compiled model stays so.
+
+    Without torch's compiler loaded nobody can have compiled anything, and loading it takes seconds.
+    """
+    return _disabled(method) if "torch._dynamo" in sys.modules else method
 
 
 class Savepoint:
