@@ -24,7 +24,7 @@ from dab.benchmark import parse_method
 from dab.benchmark.suites import SUITES
 from dab.benchmark.tasks.task import TASKS
 from dab.cli import bench, main, parser
-from tests.support.benchmark_task import assert_same_runs, figures, tiny_task
+from tests.support.benchmark_task import assert_same_runs, numbers, tiny_task
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -276,7 +276,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
     command = ["run", "tent", "lr=0.005", *STREAM, "--seed", "3", "--setting", "correlated"]
     assert main([*command, "--severity", "4", "--samples", "50"]) == 0
     captured = capsys.readouterr()
-    results = figures(tmp_path / "results")
+    results = numbers(tmp_path / "results")
     assert sorted(results) == ["source", "tent"]
     card = results["tent"]["card"]
     assert card["options"]["lr"] == 0.005
@@ -342,7 +342,7 @@ def test_a_terminal_shows_bars_and_colors(monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "all runs" in captured.err
     assert "tent lr=0.5, tiny, continual, seed 0" in captured.err
-    error = figures(Path("results"))["tent"]["error"]
+    error = numbers(Path("results"))["tent"]["error"]
     assert re.search(rf"\x1b\[31m *{error:.1f} ↑", captured.out)
 
 
@@ -411,7 +411,7 @@ class Broken(Source):
 def test_a_method_of_ones_own_runs():
     Path("dab.py").write_text(MINE)  # of all names
     assert main(["run", "mine", "step=2", *STREAM, "--import", "dab.py"]) == 0
-    assert figures(Path("results"))["mine"]["admitted"] == 2 * sum(range(1, 11))
+    assert numbers(Path("results"))["mine"]["admitted"] == 2 * sum(range(1, 11))
     assert sys.modules["dab"] is dab
 
 
@@ -420,7 +420,7 @@ def test_a_module_of_ones_own_is_imported_by_name(monkeypatch, tmp_path):
     Path("own_methods_of_a_test.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["run", "mine", *STREAM, "--import", "own_methods_of_a_test"]) == 0
-    assert figures(Path("results")).keys() == {"source", "mine"}
+    assert numbers(Path("results")).keys() == {"source", "mine"}
 
 
 @pytest.mark.usefixtures("tiny")
