@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -13,23 +12,8 @@ import pytest
 from dab.report import gather, render
 from tests.support.report_runs import make_pieces, make_runs
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no chromium: apt-get install chromium"
-)
-sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-from playwright.sync_api import Browser, Page, expect  # noqa: E402
-
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
-FLAGS += ("--disable-background-networking", "--disable-component-update", "--disable-sync")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
+pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+from playwright.sync_api import Browser, Page, expect
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ from dab.benchmark.running.run import Interrupted, _Run, identity_card
 from dab.cli.options import import_methods
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
+from dab.testing import same
 from dab.utils import files
 from dab.utils.fingerprint import fingerprint
 from tests.support.benchmark_task import (
@@ -52,7 +53,6 @@ from tests.support.benchmark_task import (
     tiny_cell,
     tiny_task,
 )
-from tests.support.same import same
 
 BATCHES = 15  # three domains of 70 images, in batches of 16
 
@@ -459,9 +459,6 @@ def test_a_run_that_was_killed_after_its_last_batch_only_writes_its_result(tmp_p
     assert_same_runs(killed, tmp_path / "whole")
 
 
-DEAD = 2**22 + 1  # no process has a number like this
-
-
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path, cache):
     cell = tiny_cell("tent")
     result = run(cell, tiny_task(), tmp_path / "whole", cache=cache)
@@ -469,7 +466,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, cache):
     folder = folder_of(result, killed)
     folder.mkdir(parents=True)
     for name in (CHECKPOINT, "trace.npz", "result.json"):
-        (folder / f"{name}.{socket.gethostname()}.{DEAD}.part").write_text("half")
+        (folder / f"{name}.{socket.gethostname()}.part").write_text("half")
     run(cell, tiny_task(), killed, cache=cache)
     assert_same_runs(killed, tmp_path / "whole")
 

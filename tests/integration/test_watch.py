@@ -23,7 +23,6 @@ from dab.cli import main
 from dab.report import gather
 from dab.report.watch import application, listen
 from dab.utils import files
-from tests.integration.test_report_browser import browser  # noqa: F401
 from tests.support.report_runs import make_runs
 
 
@@ -203,7 +202,7 @@ def test_the_command_serves_until_interrupted(out):
     assert (process.returncode, errors) == (0, "")
 
 
-def test_an_open_page_follows_the_runs(site, out, browser):  # noqa: F811
+def test_an_open_page_follows_the_runs(site, out, browser):
     from playwright.sync_api import expect
 
     file, result = under_way(out, "note", 96)

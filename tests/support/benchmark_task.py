@@ -86,7 +86,7 @@ def tiny_cell(method: str, setting: str = "continual", *, seed: int = 0, severit
     )
 
 
-def numbers(out: Path) -> dict[str, dict[str, Any]]:
+def by_method(out: Path) -> dict[str, dict[str, Any]]:
     """What stands in the results of a folder, by method, without what was measured."""
     return {result["card"]["method"]: result for result in _by_run(out).values()}
 

@@ -19,8 +19,8 @@ from dab.report import gather, render
 from dab.report.data import NoRunsError
 from dab.utils import files
 from dab.utils.files import Location, location
-from tests.integration.test_cli import STREAM, tiny  # noqa: F401  # a fixture
 from tests.support.benchmark_task import tiny_cell, tiny_task
+from tests.support.cli import STREAM
 from tests.support.report_runs import make_runs
 
 

@@ -7,9 +7,8 @@ import io
 import json
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,64 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.segment import Segment
 
-from dab.benchmark import Cell, Result
+from dab.benchmark import Result
 from dab.benchmark.results import tables
-from dab.benchmark.results.identity import ComputeCard, DataCard, ModelCard, RunCard
 from dab.benchmark.results.published import published
 from dab.benchmark.results.summary import Row, summarize
 from dab.data.corruptions import CORRUPTIONS
-
-DOMAINS = ("fog", "gaussian_noise")
-
-
-def made_up(
-    method: str,
-    errors: Sequence[float],
-    *,
-    data: str = "imagenet-c",
-    setting: str = "correlated",
-    seed: int = 0,
-    source_error: float | None = 60.0,
-    domains: Sequence[str] = DOMAINS,
-    update_rate: float = 0.25,
-    speed: float = 100.0,
-    memory: float = 500.0,
-    batch_size: int = 64,
-    model: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Result:
-    """A result with these errors by domain."""
-    card = RunCard(
-        method=method,
-        code="d4e5",
-        options=Cell(method, options).all_options(),
-        data=DataCard(data, "a1b2", 64, tuple(domains), 5),
-        model=ModelCard("a net", "e5f6", model or {}),
-        compute=ComputeCard("cpu", "fp32", False, 1),
-        setting=setting,
-        seed=seed,
-        batch_size=batch_size,
-        versions={},
-        source_error=None if method == "source" else source_error,
-        source_images=None,
-        published_as=data.replace("-", "_") if data.startswith("imagenet") else None,
-    )
-    return Result(
-        card=card,
-        error=sum(errors) / len(errors),
-        errors=dict(zip(domains, errors, strict=True)),
-        window=64,
-        windows=(0.0,),
-        predictions="c3d4",
-        updates=1,
-        update_rate=update_rate,
-        admitted=0,
-        skipped=0,
-        seconds=1.0,
-        images_per_second=speed,
-        peak_memory_mib=memory,
-    )
-
+from tests.support.results import DOMAINS, made_up
 
 GRID = [
     made_up("source", [55.0, 65.0], speed=400.0, update_rate=0.0),
