@@ -175,9 +175,6 @@ def remove_unfinished(folder: Location) -> None:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(opened.fileno(), unfinished):
                 unfinished.unlink()
-    for unfinished in folder.glob(f"*.{socket.gethostname()}.*.part"):  # without locks
-        if not is_alive(int(unfinished.suffixes[-2][1:])):
-            unfinished.unlink(missing_ok=True)
 
 
 def is_alive(process: int) -> bool:

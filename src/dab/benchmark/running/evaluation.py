@@ -71,8 +71,8 @@ class Evaluation:
             self.adapter.reset()
         predicted = self.adapter(batch.images).argmax(dim=1).cpu()
         self.seconds += self.clock() - began
-        at = self.stream.position(self.done)
-        self.predictions[at : at + len(predicted)] = predicted
+        start, end = self.stream.position(self.done), self.stream.position(self.done + 1)
+        self.predictions[start:end] = predicted[start - end :]  # of the new images
         record = asdict(self.adapter.last)
         values = [float("nan") if record[name] is None else record[name] for name in STEP_FIELDS]
         self.steps[self.done] = torch.tensor(values, dtype=torch.float64)
