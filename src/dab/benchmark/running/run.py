@@ -272,7 +272,7 @@ def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | 
 
 def _classes(cell: Cell, task: Task, stream: Stream) -> Iterable[type]:
     """The classes of the method, the model's layers and the images, for the hash of their code."""
-    yield from dab.method(cell.method).__mro__
+    yield dab.method(cell.method)
     yield from task.layers
     for images in stream.parts:
         yield from _image_classes(images)
