@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.benchmark import Cell, Clean, Task
+from dab.benchmark import Cell, Clean, Task, TaskFactory, TaskRecipe, register_task
 from dab.data.images import Indices, to_tensor
 from dab.streams import Setting
 from dab.utils.fingerprint import fingerprint
@@ -70,6 +70,14 @@ def tiny_task(size: int = 70, seed: int = 0, samples: int | None = None) -> Task
     card = {"name": "tests/tiny", "preprocessing": {"mean": [0.0]}}
     data = Clean(pictures(size, seed), samples)
     return Task("tiny", data, lambda: net("layernorm"), card, source_images)
+
+
+@register_task("tiny")
+class TinyTask(TaskFactory):
+    """Small images for tests."""
+
+    def create(self, recipe: TaskRecipe) -> Task:
+        return tiny_task(samples=recipe.samples)
 
 
 def tiny_cell(method: str, setting: str = "continual", *, seed: int = 0, severity: int = 5) -> Cell:
