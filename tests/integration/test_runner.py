@@ -38,7 +38,7 @@ from dab.benchmark.running.checkpoint import CHECKPOINT
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
-from dab.cli.options import import_methods
+from dab.cli.options import import_modules
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
@@ -674,7 +674,7 @@ def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache, monkeypat
     file, keys = tmp_path / "mine.py", set()
     for text in ("Once.", "Twice."):
         file.write_text(METHOD.format(name="mine", text=text))
-        import_methods([str(file)])
+        import_modules([str(file)])
         cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
         keys.add(card_of(cell, tiny_task(), cache).run_id)
     assert len(keys) == 2
