@@ -30,7 +30,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
-from dab import registry
 from dab.benchmark import Cell, Clean, Result, Task, results, run
 from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
 from dab.benchmark.results.identity import DataCard, RunCard
@@ -39,6 +38,7 @@ from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
 from dab.outputs import BatchPrior
+from dab.registry import METHODS
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
@@ -679,14 +679,14 @@ class Mine(TENT):
 """
 
 
-def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
+def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache):
     file, keys = tmp_path / "mine.py", set()
-    for text in ("Once.", "Twice."):
-        file.write_text(METHOD.format(name="mine", text=text))
-        import_own(str(file))
-        cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
-        keys.add(card_of(cell, tiny_task(), cache).run_id)
+    with METHODS.scope():
+        for text in ("Once.", "Twice."):
+            file.write_text(METHOD.format(name="mine", text=text))
+            import_own(str(file))
+            cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
+            keys.add(card_of(cell, tiny_task(), cache).run_id)
     assert len(keys) == 2
 
 
