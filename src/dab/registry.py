@@ -9,6 +9,7 @@ from torch import nn
 
 from dab.adapter import Adapter
 from dab.parts.options import check_options
+from dab.utils.suggest import unknown
 
 __all__ = ["create", "method", "methods", "register"]
 
@@ -41,7 +42,7 @@ def methods() -> list[str]:
 def method(name: str) -> type[Adapter]:
     """The class registered under a name."""
     if name not in _METHODS:
-        raise ValueError(f"unknown method {name!r}; there are: {', '.join(methods())}")
+        raise ValueError(unknown("method", name, methods()))
     return _METHODS[name]
 
 

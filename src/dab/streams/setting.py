@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dab.streams import orders
+from dab.utils.suggest import unknown
 
 __all__ = ["Setting", "Shift"]
 
@@ -60,8 +61,8 @@ class Setting:
         known = shift in get_args(Shift) and plus + order in ("", "+correlated")
         if not known or delta != delta:
             raise ValueError(
-                f"unknown setting {text!r}; there are: {', '.join(get_args(Shift))}, correlated, "
-                "correlated:DELTA, and the first four with +correlated or +correlated:DELTA"
+                f"{unknown('setting', text, [*get_args(Shift), 'correlated'])}, correlated:DELTA, "
+                "and the first four with +correlated or +correlated:DELTA"
             )
         return cls(cast(Shift, shift), bool(plus), delta)
 
