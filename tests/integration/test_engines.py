@@ -30,7 +30,7 @@ from dab.benchmark.engines.slurm import Submitit
 from dab.benchmark.results.result import Result
 from dab.benchmark.running import claims
 from dab.cli import main
-from dab.registry import METHODS
+from dab import registry
 from dab.streams import Setting
 from dab.utils import files
 from tests.support.benchmark_task import assert_same_runs, tiny_cell
@@ -45,11 +45,11 @@ PATIENCE = 120  # seconds for anything here, on a busy machine
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Methods that are slow or fail, which are forgotten again."""
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
-    with METHODS.scope():
+    with registry.METHODS.scope():
         import tests.support.engine_task as plugin  # registers them, the first time
 
         for method in (plugin.Slow, plugin.Broken, plugin.Deadly):
-            METHODS.register(method.name)(method)
+            registry.METHODS.register(method.name)(method)
         yield
 
 

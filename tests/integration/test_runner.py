@@ -38,7 +38,7 @@ from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
 from dab.outputs import BatchPrior
-from dab.registry import METHODS
+from dab import registry
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
@@ -681,7 +681,7 @@ class Mine(TENT):
 
 def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache):
     file, keys = tmp_path / "mine.py", set()
-    with METHODS.scope():
+    with registry.METHODS.scope():
         for text in ("Once.", "Twice."):
             file.write_text(METHOD.format(name="mine", text=text))
             import_own(str(file))
