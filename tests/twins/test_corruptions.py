@@ -518,12 +518,12 @@ def test_lists_hold_what_is_registered():
     assert (len(set(CORRUPTIONS)), len(set(HELD_OUT)), len(set(EVERY))) == (15, 4, 19)
     with pytest.raises(ValueError, match="unknown corruption 'rain'") as error:
         corrupt(scene(32, 32), "rain", 1, generator())
-    assert str(error.value).endswith("there are: " + ", ".join(sorted(EVERY)))
+    assert str(error.value).endswith("available: " + ", ".join(sorted(EVERY)))
 
 
 @pytest.mark.parametrize("severity", [0, 6, -1, 2.5])
 def test_unknown_severity_is_refused(severity):
-    with pytest.raises(ValueError, match=r"unknown severity .*; there are: 1, 2, 3, 4, 5"):
+    with pytest.raises(ValueError, match=r"unknown severity .*; available: 1, 2, 3, 4, 5"):
         corrupt(scene(32, 32), "fog", severity, generator())
 
 

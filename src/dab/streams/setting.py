@@ -73,9 +73,9 @@ class Setting:
         known = shift in get_args(Shift) and plus + order in ("", "+correlated")
         if not known or delta != delta:
             raise ValueError(
-                f"unknown setting {text!r}; choose one of {', '.join(get_args(Shift))}, "
-                "correlated or correlated:DELTA; the first four may be followed by +correlated or "
-                "+correlated:DELTA, and all by +window:N"
+                f"unknown setting {text!r}; available: {', '.join(get_args(Shift))}, correlated, "
+                "correlated:DELTA; the first four may end in +correlated or +correlated:DELTA, and "
+                "all in +window:N"
             )
         return cls(cast(Shift, shift), bool(plus), delta, window)
 

@@ -183,9 +183,9 @@ def write(file: Location, content: bytes | str) -> None:
 
 
 def read(file: Location, largest: int) -> bytes:
-    """The content of a regular file of at most so many bytes; else a `ValueError`.
+    """Reads a regular file of at most `largest` bytes, else raises a ValueError.
 
-    Never waits, as a plain `open` would for a FIFO.
+    Never blocks, unlike `open` on a FIFO.
     """
     if not isinstance(file, Path):
         if file.stat().st_size > largest:
@@ -201,7 +201,7 @@ def read(file: Location, largest: int) -> bytes:
 
 
 def version(file: Location) -> tuple[int, ...]:
-    """Changes whenever a file is written. In a store files are final: asking would be slow."""
+    """Returns a value that changes when a file is written. Files in object stores are final."""
     if not isinstance(file, Path):
         return ()
     status = file.stat()

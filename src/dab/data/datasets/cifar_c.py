@@ -59,7 +59,7 @@ class CIFARC:
         if not self.file.exists():
             known = sorted(file.stem for file in root.glob("*.npy") if file.stem != "labels")
             raise ValueError(
-                f"{name} in {root} has no {self.file.name}; there are: {', '.join(known) or 'none'}"
+                f"{name} in {root} has no {self.file.name}; available: {', '.join(known) or 'none'}"
             )
         _opened(self.file, np.uint8, (32, 32, 3))
         labels = _opened(root / "labels.npy", np.integer, ())[self._start : self._start + IMAGES]
