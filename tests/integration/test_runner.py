@@ -38,6 +38,7 @@ from dab.benchmark.running.run import CHECKPOINT, Evaluation, Interrupted, ident
 from dab.cli.options import import_methods
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
+from dab.testing import same
 from dab.utils import files
 from dab.utils.fingerprint import fingerprint
 from tests.support.benchmark_task import (
@@ -49,7 +50,6 @@ from tests.support.benchmark_task import (
     tiny_cell,
     tiny_task,
 )
-from tests.support.same import same
 
 BATCHES = 15  # three domains of 70 images, in batches of 16
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
 
 import dab
-from tests.support.nets import CLASSES, net
+from dab.testing import NETS, Case
 
 # Options that let a method adapt within a stream of a few dozen images.
-QUICK = {
+QUICK: dict[str, dict[str, Any]] = {
     "adacontrast": {"queue": 32, "refine_after": 16},
     "cotta": {"augmentations": 3, "gate": 0.7},
     "dab": {"capacity": 8, "batch_size": 8},
@@ -16,15 +16,10 @@ QUICK = {
     "note": {"capacity": 8, "update_every": 10},
     "rotta": {"capacity": 8, "update_every": 10},
 }
-UNTRAINED = {"source", "lame"}  # methods that change no weight
-
-NETS = ["layernorm", "groupnorm", "batchnorm"]
 
 
-def make(method: str, kind: str, *, classes: int = CLASSES, model: nn.Module | None = None, **more):
-    model = net(kind, classes) if model is None else model
-    return dab.create(method, model, **{**QUICK.get(method, {}), **more})
+def quick(method: str, net: str) -> Case:
+    return Case(method, QUICK.get(method, {}), net)
 
 
-def run(adapter, batches):
-    return [adapter(images) for images in batches]
+CASES = [quick(method, net) for net in NETS for method in dab.methods()]

@@ -10,8 +10,6 @@ import colorsys
 import importlib.util
 import math
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -523,7 +521,7 @@ def test_lists_hold_what_is_registered():
 
 @pytest.mark.parametrize("severity", [0, 6, -1, 2.5])
 def test_unknown_severity_is_refused(severity):
-    with pytest.raises(ValueError, match=r"unknown severity .*; available: 1, 2, 3, 4, 5"):
+    with pytest.raises(ValueError, match="severity must be 1 to 5, got"):
         corrupt(scene(32, 32), "fog", severity, generator())
 
 
@@ -540,11 +538,3 @@ def test_unknown_severity_is_refused(severity):
 def test_what_is_no_image_is_refused(image, message):
     with pytest.raises(ValueError, match=message):
         corrupt(image, "fog", 1, generator())
-
-
-def test_the_library_itself_does_without_image_packages():
-    found = (
-        "print([name for name in ('dab.data.corruptions', 'cv2', 'scipy') if name in sys.modules])"
-    )
-    code = f"import sys, dab; {found}"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

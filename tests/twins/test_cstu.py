@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dab.buffers import Buffer, CSTUPolicy, ImageStorage, Placement
+from dab.testing import same
 from tests.support.buffers import SlowCSTU
-from tests.support.same import same
 
 Sample = tuple[int, float]  # pseudo-label and uncertainty
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
 from tests.support.nets import net, stream
-from tests.support.same import same
 from tests.support.twins import (
     CONTEXTS,
     Twin,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dab.methods import NOTE
+from dab.testing import same
 from tests.support.buffers import SlowPBRS
 from tests.support.nets import conv_net, net, stream
-from tests.support.same import same
 from tests.support.twins import (
     Adam,
     SlowBatchNorm,

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import dab
 from dab.outputs import BatchPrior, CausalPrior, Laplacian, Output, outputs
+from dab.testing import same
 from tests.support.adapters import QUICK
 from tests.support.nets import net, stream
-from tests.support.same import same
 
 
 def softmax(row: list[float]) -> list[float]:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dab.buffers import PBRSPolicy, Placement
+from dab.testing import same
 from tests.support.buffers import SlowPBRS, generator
-from tests.support.same import same
 
 
 @st.composite

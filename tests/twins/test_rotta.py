@@ -17,9 +17,9 @@ from dab.methods import RoTTA
 from dab.parts.layers import norm_parameters
 from dab.parts.parameters import TrainedParameters
 from dab.parts.teacher import Teacher
+from dab.testing import same
 from tests.support.buffers import SlowCSTU
 from tests.support.nets import net, stream
-from tests.support.same import same
 from tests.support.twins import (
     Adam,
     SlowBatchNorm,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
 from tests.support.libraries import HuggingFaceViT, timm_model, torchvision_vit
 from tests.support.nets import net, stream
-from tests.support.same import same
 from tests.support.twins import CONTEXTS, Twin, assert_step_equal, entropy, logit_net, patches
 
 

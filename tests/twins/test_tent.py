@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
 from tests.support.nets import CLASSES, SIZE, net, stream
-from tests.support.same import same
 from tests.support.twins import ATOL, CONTEXTS, Twin, assert_step_equal, entropy, logit_net, patches
 
 

@@ -142,7 +142,7 @@ def test_a_model_without_linear_layers_is_refused_untouched():
 
 def test_a_name_that_is_no_layer_is_refused_untouched():
     model = net("groupnorm")
-    with pytest.raises(ValueError, match=r"'norm_pre' names no layer.*'8'"):
+    with pytest.raises(ValueError, match=r"'norm_pre' is not a layer.*'8'"):
         dab.create("lame", model, features="norm_pre")
     assert model.training
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from dab.data.corrupted_images import CorruptedImages
 from dab.data.images import to_tensor
 from dab.streams import Batch, Domain, Setting, Stream
+from dab.testing import same
 from tests.support.orders import (
     generator,
     global_draws,
@@ -30,7 +31,6 @@ from tests.support.orders import (
     twin_shuffled,
 )
 from tests.support.pictures import LABELS, Pictures
-from tests.support.same import same
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -1,4 +1,4 @@
-"""`dab report`: a page, figures and tables of what was run."""
+"""`dab report`: a page, figures and tables of all runs in a folder."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ EXAMPLES = """examples:
   dab report results                      results/report.html, which opens anywhere
   dab report results --out runs.html      the same page elsewhere
   dab report s3://bucket/results          from a store, and into it
-  dab report results --figures figures    the same as SVG and PDF, for a paper
-  dab report results --latex tables.tex   the tables in the layout of the paper
+  dab report results --figures figures    its figures as SVG and PDF
+  dab report results --latex tables.tex   its tables in the layout of the paper
 
-The page is one file: it needs no network and no other file. Runs under way are in it as far as they
-are; `dab watch` keeps such a page up to date.
+The page is a single file that needs no network. It includes active runs, as far as they are;
+`dab watch` keeps such a page up to date.
 """
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "report", "show what was run, on one page", EXAMPLES, main)
+    parser = command(commands, "report", "show all runs of a folder on one page", EXAMPLES, main)
     parser.add_argument("results", type=folder_or_url, help="folder of the results, or a URL")
     parser.add_argument(
         "--out", type=folder_or_url, help="the page (default: report.html in that folder)"
@@ -45,17 +45,17 @@ def main(chosen: argparse.Namespace) -> int:
     for option, path in folders.items():
         for folder in [path, *path.parents] if isinstance(path, Path) else []:
             if folder.exists() and not folder.is_dir():
-                raise ValueError(f"{option} needs a folder, and {folder} is a file")
+                raise ValueError(f"{option} needs a folder, but {folder} is a file")
     files.write(page, render(data))
-    print(f"The report is {page}: open it in a browser.")
+    print(f"Report written to {page}: open it in a browser.")
     if chosen.figures is not None:
         from dab.report.figures import draw
 
         written = draw(data, chosen.figures)
-        print(f"{len(written)} figures are in {chosen.figures}.")
+        print(f"{len(written)} figures written to {chosen.figures}")
     if chosen.latex is not None:
         from dab.report.latex import tables
 
         files.write(chosen.latex, tables(data))
-        print(f"The tables are in {chosen.latex}.")
+        print(f"Tables written to {chosen.latex}")
     return 0

@@ -1,4 +1,4 @@
-"""`dab watch`: the page of a report while runs are under way."""
+"""`dab watch`: the report as a live page."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dab.cli.options import Commands, at_least, command, folder_or_url
 __all__ = ["add", "main"]
 
 EXAMPLES = """examples:
-  dab watch results                a page that keeps itself up to date
-  dab watch results --port 8001    where another one is already open
+  dab watch results                a page that updates itself
+  dab watch results --port 8001    if port 8000 is in use
   dab watch s3://bucket/results    runs on other machines
 
-The page is that of `dab report`, with the runs under way. It is served to this machine alone; from
-another one: ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
+The page is that of `dab report`, with active runs. Only this machine can open it; from another one,
+use ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
 """
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "watch", "watch runs under way in a browser", EXAMPLES, main)
+    parser = command(commands, "watch", "watch active runs in a browser", EXAMPLES, main)
     parser.add_argument(
-        "results", type=folder_or_url, help="folder of the results; it may be empty as yet"
+        "results", type=folder_or_url, help="folder of the results; it may still be empty"
     )
     parser.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1, this machine)")
     parser.add_argument(
-        "--port", type=at_least(0, 65_535), default=8000, help="0: any (default: 8000)"
+        "--port", type=at_least(0, 65_535), default=8000, help="0 for any (default: 8000)"
     )
     parser.add_argument(
         "--every", type=at_least(1), default=3, metavar="SECONDS", help="(default: 3)"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dab.models.vit import StemNorm, ViT
+from dab.utils.suggest import unknown
 
 __all__ = ["card", "classes", "load", "names"]
 
@@ -40,7 +41,7 @@ def load(name: str) -> ViT:
     torch.Size([2, 100])
     """
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; available: {', '.join(names())}")
+        raise ValueError(unknown("model", name, names()))
     content = (resources.files("dab.models") / "weights" / f"{name}.safetensors").read_bytes()
     return _model(name, content).eval()
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dab.streams import orders
+from dab.utils.suggest import unknown
 
 __all__ = ["Setting", "Shift"]
 
@@ -73,9 +74,8 @@ class Setting:
         known = shift in get_args(Shift) and plus + order in ("", "+correlated")
         if not known or delta != delta:
             raise ValueError(
-                f"unknown setting {text!r}; available: {', '.join(get_args(Shift))}, correlated, "
-                "correlated:DELTA; the first four may end in +correlated or +correlated:DELTA, and "
-                "all in +window:N"
+                f"{unknown('setting', text, [*get_args(Shift), 'correlated'])}, correlated:DELTA, "
+                "the first four with +correlated or +correlated:DELTA, and all with +window:N"
             )
         return cls(cast(Shift, shift), bool(plus), delta, window)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dab.data.corruptions.pixels import Image
+from dab.utils.suggest import unknown
 
 __all__ = ["corrupt", "register"]
 
@@ -52,16 +53,12 @@ def corrupt(image: Image, name: str, severity: int, rng: np.random.Generator) ->
     array([176, 176, 176], dtype=uint8)
     >>> corrupt(image, "rain", 3, np.random.default_rng(0))
     Traceback (most recent call last):
-    ValueError: unknown corruption 'rain'; available: brightness, contrast, ...
+    ValueError: unknown corruption 'rain'; ...
     """
     if name not in _CORRUPTIONS:
-        raise ValueError(
-            f"unknown corruption {name!r}; available: {', '.join(sorted(_CORRUPTIONS))}"
-        )
+        raise ValueError(unknown("corruption", name, sorted(_CORRUPTIONS)))
     if severity not in SEVERITIES:
-        raise ValueError(
-            f"unknown severity {severity!r}; available: {', '.join(map(str, SEVERITIES))}"
-        )
+        raise ValueError(f"severity must be 1 to 5, got {severity!r}")
     _check(image)
     function, small, large = _CORRUPTIONS[name]
     constants = (small if min(image.shape[:2]) <= SMALL else large)[severity - 1]

@@ -18,6 +18,7 @@ from dab.data.datasets.imagenet_classes import D109, INDEX
 from dab.data.decoding import ExactSize
 from dab.data.errors import DataError, Problems
 from dab.data.transform import Transform
+from dab.utils.suggest import unknown
 
 __all__ = ["DATA_SETS", "DataSet", "image_list", "load"]
 
@@ -67,7 +68,7 @@ def load(name: str, root: str | Path, transform: Transform, **options: Any) -> D
             not have. For imagenet-c see also `imagenet_c`.
     """
     if name not in DATA_SETS:
-        raise ValueError(f"unknown data set {name!r}; available: {', '.join(DATA_SETS)}")
+        raise ValueError(unknown("data set", name, DATA_SETS))
     return DATA_SETS[name](Path(root), transform, **options)
 
 
