@@ -40,6 +40,7 @@ def test_severities_follow_each_other_in_a_file(data, severity):
     for root in (folder, folder.parent):
         images = CIFARC(name, root, "fog", severity)
         assert len(images) == IMAGES
+        assert type(images.labels) is np.ndarray  # not a mapped file
         assert images.labels.dtype == np.int64
         assert images.labels.tolist() == labels.tolist()
         np.testing.assert_array_equal(images.batch(range(IMAGES)), expected)

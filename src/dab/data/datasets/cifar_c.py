@@ -63,7 +63,7 @@ class CIFARC:
             )
         _opened(self.file, np.uint8, (32, 32, 3))
         labels = _opened(root / "labels.npy", np.integer, ())[self._start : self._start + IMAGES]
-        self.labels: NDArray[np.int64] = labels.astype(np.int64)
+        self.labels: NDArray[np.int64] = np.array(labels, np.int64)
         check_labels(str(root / "labels.npy"), self.labels, classes, IMAGES // classes)
 
     def __len__(self) -> int:
