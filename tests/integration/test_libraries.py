@@ -23,7 +23,7 @@ def python(script: str, *paths: Path) -> str:
 REPORT = """
 from dab.models import libraries
 found = libraries.library({name!r})
-print(found.__name__, libraries._schemas.cache_info().currsize)
+print(found.__name__, libraries._declare_operators.cache_info().currsize)
 """
 
 DEFINED = """

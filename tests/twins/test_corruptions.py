@@ -528,8 +528,8 @@ def test_unknown_severity_is_refused(severity):
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (np.zeros((32, 32, 3)), "uint8, got float64"),
-        ([[[0, 0, 0]]], "uint8, got list"),
+        (np.zeros((32, 32, 3)), "uint8 array, got float64"),
+        ([[[0, 0, 0]]], "uint8 array, got list"),
         (np.zeros((32, 32), np.uint8), r"\(height, width, 3\), got \(32, 32\)"),
         (np.zeros((3, 32, 32), np.uint8), r"\(height, width, 3\), got \(3, 32, 32\)"),
         (np.zeros((0, 32, 3), np.uint8), r"\(height, width, 3\), got \(0, 32, 3\)"),

@@ -262,7 +262,7 @@ def test_imagenet_c_says_all_that_is_wrong_at_once(tmp_path):
     text = report("imagenet-c", tmp_path)
     assert text.splitlines() == [
         f"imagenet-c in {tmp_path} is incomplete or wrong "
-        "(partial=True or --partial takes what is there):",
+        "(to use it nevertheless: partial=True or --partial):",
         "  15 missing folders: gaussian_noise/5, shot_noise/5, impulse_noise/5, defocus_blur/5, "
         "glass_blur/5 and 10 more",
         "  1 folders that are not classes of ImageNet: fog/5/n00000000",
@@ -330,7 +330,7 @@ def test_a_part_leaves_out_what_is_empty(tmp_path):
 
 
 def test_unknown_names_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="unknown data set 'imagenet-a'; available: imagenet-c, "):
+    with pytest.raises(ValueError, match="unknown data set 'imagenet-a'; did you mean 'imagenet-r'\? available: "):
         load("imagenet-a", tmp_path, TRANSFORM)
     with pytest.raises(ValueError, match="ImageNet-C has no corruption 'rain'"):
         load("imagenet-c", tmp_path, TRANSFORM, corruptions=["fog", "rain"])
