@@ -9,9 +9,8 @@ from hypothesis import settings
 
 from dab import registry
 from dab.benchmark.engines import job
-from tests.support import benchmark_task
-
-__all__ = ["benchmark_task"]  # registers the tiny task
+from dab.benchmark.tasks import TASKS
+from tests.support.benchmark_task import TinyTask
 
 # It registers methods that fail and kill, for processes of engines; here all tests would meet them.
 collect_ignore = ["support/engine_task.py"]
@@ -32,6 +31,7 @@ def _forget_tasks() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setitem(TASKS._entries, "tiny", TinyTask)
+    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -41,13 +41,13 @@ PATIENCE = 120  # seconds for anything here, on a busy machine
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The tiny task and slow methods, which are forgotten again."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
     monkeypatch.setitem(TASKS, "tiny", None)
     import tests.support.engine_task as plugin
 
     for name, method in (("slow", plugin.Slow), ("broken", plugin.Broken)):
-        registry._METHODS[name] = method
-    registry._METHODS["deadly"] = plugin.Deadly
+        registry._METHODS._entries[name] = method
+    registry._METHODS._entries["deadly"] = plugin.Deadly
     monkeypatch.setitem(TASKS, "tiny", lambda recipe: plugin.tiny_task(samples=recipe.samples))
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
 
