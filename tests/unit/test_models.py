@@ -260,12 +260,12 @@ def test_damaged_weights_are_refused(damage):
         "empty": b"",
         "other": weights("cifar10"),
     }[damage]
-    with pytest.raises(ValueError, match=r"weights of 'glyphs' have the checksum .* install"):
+    with pytest.raises(ValueError, match=r"weights of 'glyphs' are damaged .*: reinstall"):
         zoo._model("glyphs", damaged)
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(ValueError, match="unknown model 'mnist'; there are: cifar10, glyphs"):
+    with pytest.raises(ValueError, match="unknown model 'mnist'; available: cifar10, glyphs"):
         zoo.load("mnist")
 
 
