@@ -125,7 +125,7 @@ def test_sources_go_first_then_the_longest(tmp_path):
         *("note continual", "note mixed", "tent continual", "tent mixed"),
         *("lame continual", "lame mixed"),
     ]
-    assert [result.card["method"] for result in results] == ["source", "lame", "tent", "note"] * 2
+    assert [result.card.method for result in results] == ["source", "lame", "tent", "note"] * 2
     assert engine.is_closed
     again = Turns(room=1)
     assert dispatch(jobs, again, View()) == results
@@ -153,7 +153,7 @@ def test_a_source_that_fails_fails_its_stream_alone(tmp_path):
     jobs[0] = replace(jobs[0], checkpoint_every=0)
     view = View()
     results = dispatch(jobs, Turns(room=2), view)
-    assert [result.card["setting"] for result in results] == ["mixed", "mixed"]
+    assert [result.card.setting for result in results] == ["mixed", "mixed"]
     assert view.failures == [
         "source: ValueError: checkpoint_every must be at least 1, got 0",
         "tent: the source run of its stream has failed",
@@ -293,7 +293,7 @@ def test_local_processes_make_the_same_runs_and_outlive_failures(tmp_path):
     methods = ("tent", "broken", "lame", "deadly", "note")
     view = View()
     results = dispatch(grid(tmp_path / "local", *methods), Local(Resources(jobs=2)), view)
-    assert [result.card["method"] for result in results] == ["source", "tent", "lame", "note"]
+    assert [result.card.method for result in results] == ["source", "tent", "lame", "note"]
     assert sorted(view.failures) == [
         "broken: RuntimeError: out of luck",
         "deadly: its process was ended by SIGKILL",

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from dab.benchmark import Result, run
-from dab.benchmark.results.result import key
 from dab.benchmark.running.loggers import LOGGERS, create_logger
 from dab.benchmark.running.run import Interrupted, stream_of
 from dab.cli import main
@@ -31,7 +30,7 @@ def by_hand(result: Result, out: Path, cache: Path) -> dict[str, dict[int, float
     """The metrics of a run by name and images seen, from its trace; a window is a batch here."""
     labels = stream_of(CELL, tiny_task(), cache).labels
     expected: dict[str, dict[int, float]] = {}
-    with np.load(out / key(result.card) / "trace.npz") as trace:
+    with np.load(out / result.card.run_id / "trace.npz") as trace:
         at = 0
         for call, samples in enumerate(trace["samples"].astype(int).tolist()):
             window = slice(at, at + samples)
@@ -56,7 +55,7 @@ class Diary:
         self.told: list[tuple] = []
 
     def start(self, card, seen):
-        self.told.append(("start", card["method"], seen))
+        self.told.append(("start", card.method, seen))
 
     def log(self, seen, metrics):
         self.told.append(("log", seen, dict(metrics)))
@@ -137,7 +136,7 @@ def test_tensorboard_finds_what_was_logged(tmp_path, cache):
             result = run(CELL, tiny_task(), out, cache=cache, loggers=[logger], **options)
         except Interrupted:
             pass
-    found = scalars(out / "tensorboard" / key(result.card))
+    found = scalars(out / "tensorboard" / result.card.run_id)
     final = {name: found.pop(name) for name in list(found) if name.startswith("final/")}
     assert final["final/error"] == {210: pytest.approx(result.error)}
     assert final.keys() == {"final/error", *(f"final/{name}" for name in CORRUPTIONS)}
@@ -160,7 +159,7 @@ def test_mlflow_finds_what_was_logged(tmp_path, cache, monkeypatch):
     result = run(CELL, tiny_task(), tmp_path, cache=cache, loggers=[logger])
     client = MlflowClient(tracking_uri=(tmp_path / "mlflow").as_uri())
     experiment = client.get_experiment_by_name("dab").experiment_id
-    (found,) = client.search_runs([experiment], f"tags.`dab.run` = '{key(result.card)}'")
+    (found,) = client.search_runs([experiment], f"tags.`dab.run` = '{result.card.run_id}'")
     assert found.info.status == "FINISHED"
     assert found.data.params["seed"] == "0"
     assert found.data.metrics["final/error"] == pytest.approx(result.error)
@@ -176,7 +175,7 @@ def test_wandb_takes_it_offline(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     logger = create_logger("wandb", tmp_path)
     result = run(CELL, tiny_task(), tmp_path, cache=cache, loggers=[logger])
-    (file,) = tmp_path.glob(f"wandb/wandb/offline-run-*/run-{key(result.card)}.wandb")
+    (file,) = tmp_path.glob(f"wandb/wandb/offline-run-*/run-{result.card.run_id}.wandb")
     content = file.read_bytes()
     assert b"final/gaussian_noise" in content
     assert b"admitted" in content

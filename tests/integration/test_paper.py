@@ -14,8 +14,7 @@ import torch
 from PIL import Image
 
 from dab.benchmark import Cell, TaskRecipe, results
-from dab.benchmark.results.published import column, published, suspicion
-from dab.benchmark.results.result import key
+from dab.benchmark.results.published import column, published, source_mismatch
 from dab.benchmark.running.run import stream_of
 from dab.benchmark.tasks.imagenet import OnDisk, _published_as, published_images
 from dab.benchmark.tasks.task import ON_DISK, TASKS
@@ -100,17 +99,17 @@ def test_what_is_not_of_the_suite_is_refused(options, culprit, capsys):
 def test_a_source_error_that_is_off_is_said(data, setting, off):
     figure = published(setting, "source", None, data.replace("-", "_"))
     error = figure.error + off
-    doubt = suspicion(made_up("source", [error, error], data=data, setting=setting))
+    doubt = source_mismatch(made_up("source", [error, error], data=data, setting=setting))
     assert (doubt is not None) == (abs(off) > 1)
     if doubt:
         assert f"{error:.1f} %" in doubt
-        assert f"published are {figure.error} %" in doubt
+        assert f"the published error is {figure.error} %" in doubt
         assert "another mean" in doubt
 
 
 def test_only_the_source_model_on_the_papers_data_is_suspected():
-    assert suspicion(made_up("tent", [1.0, 1.0])) is None
-    assert suspicion(made_up("source", [1.0, 1.0], data="glyphs")) is None
+    assert source_mismatch(made_up("tent", [1.0, 1.0])) is None
+    assert source_mismatch(made_up("source", [1.0, 1.0], data="glyphs")) is None
 
 
 # Data sets in tiny trees, laid out as the real ones
@@ -148,16 +147,14 @@ def test_every_data_set_runs_in_both_settings(root, tmp_path, capsys):
     methods = ["--method", "tent", "--method", "dab capacity=4 batch_size=4"]
     suite = ["--suite", "paper", "--seeds", "0", "--batch-size", "8"]
     assert run_on(root, tmp_path, *suite, *methods) == 0
-    found = {
-        (r.card["data"]["name"], r.card["setting"], r.card["method"]): r for r in results(tmp_path)
-    }
+    found = {(r.card.data.name, r.card.setting, r.card.method): r for r in results(tmp_path)}
     assert len(found) == 4 * 2 * 3
     classes = {"imagenet-c": 1000, "imagenet-r": 7, "imagenet-sketch": 1000, "imagenet-d109": 109}
     domains = {"imagenet-c": 15, "imagenet-d109": 5}
     for (data, _, _), result in found.items():
-        assert result.card["model"]["classes"] == classes[data]
+        assert result.card.model.details["classes"] == classes[data]
         assert len(result.errors) == domains.get(data, 1)
-        assert result.card["published_as"] is None  # these are not the published images
+        assert result.card.published_as is None  # these are not the published images
     assert "published" not in capsys.readouterr().out
 
 
@@ -166,7 +163,7 @@ def test_predictions_are_those_of_a_plain_loop(data, root, tmp_path):
     """One image at a time, with logits picked by hand; whichever order they are shown in."""
     assert run_on(root, tmp_path, "--data", data) == 0
     (result,) = results(tmp_path)
-    found = np.load(tmp_path / key(result.card) / "trace.npz")["predictions"]
+    found = np.load(tmp_path / result.card.run_id / "trace.npz")["predictions"]
     model, transform = imagenet_net()
     selected = {
         "imagenet-r": [INDEX[wnid] for wnid in SHOWN],

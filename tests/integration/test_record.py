@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dab.benchmark import run
-from dab.benchmark.results.result import errors_by_window, key
+from dab.benchmark.results.result import errors_by_window
 from dab.benchmark.running import recorder as record
 from dab.benchmark.running.progress_file import PROGRESS, Underway, progresses
 from dab.benchmark.running.recorder import Recorder
@@ -134,14 +134,14 @@ def test_pictures_are_small_and_in_color(shape, small):
 @pytest.mark.parametrize("method", ["source", "tent", "eata"])
 def test_methods_without_a_buffer_leave_none_of_it(method, tmp_path, cache):
     result = run(tiny_cell(method), tiny_task(), tmp_path, cache=cache)
-    with np.load(tmp_path / key(result.card) / "trace.npz") as trace:
+    with np.load(tmp_path / result.card.run_id / "trace.npz") as trace:
         assert not [name for name in trace if name.startswith(("buffer", "batch", "look", "shot"))]
         assert trace["domain_sizes"].tolist() == [70, 70, 70]
 
 
 def test_the_trace_has_what_was_recorded(tmp_path, cache):
     result = run(tiny_cell("dab"), tiny_task(), tmp_path, cache=cache)
-    with np.load(tmp_path / key(result.card) / "trace.npz") as trace:
+    with np.load(tmp_path / result.card.run_id / "trace.npz") as trace:
         assert trace["buffer_classes"].sum(axis=1).tolist() == trace["fill"].tolist()
         assert trace["buffer_images"].shape[:2] == (record.SHOTS, record.IMAGES)
 
@@ -213,7 +213,7 @@ def test_a_run_under_way_says_how_far_it_is(tmp_path, cache):
     assert progress.seen == stream.position(7) == 102
     assert (progress.samples, progress.window) == (210, 16)
     result = run(cell, task, tmp_path, cache=cache)
-    assert name == key(progress.card) == key(result.card)
+    assert name == progress.card.run_id == result.card.run_id
     assert not list(progresses(tmp_path))
     assert not list(tmp_path.glob(f"*/{PROGRESS}"))
     with np.load(tmp_path / name / "trace.npz") as trace:

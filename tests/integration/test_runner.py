@@ -32,7 +32,7 @@ from torch import Tensor, nn
 import dab
 from dab import registry
 from dab.benchmark import Cell, Clean, Result, Task, results, run
-from dab.benchmark.results.result import errors_by_domain, errors_by_window, key, window_size
+from dab.benchmark.results.result import errors_by_domain, errors_by_window, window_size
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import CHECKPOINT, Evaluation, Interrupted, identity_card, stream_of
 from dab.cli.options import import_methods
@@ -60,7 +60,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def folder_of(result: Result, out: Path) -> Path:
-    return out / key(result.card)
+    return out / result.card.run_id
 
 
 # Figures
@@ -277,9 +277,9 @@ def test_the_source_runs_first_and_once_a_stream(tmp_path, cache):
         for method in ("tent", "note", "source"):
             cell = tiny_cell(method, seed=seed)
             found[method] = run(cell, tiny_task(), tmp_path, cache=cache, watch=diary)
-        assert found["source"].card["source_error"] is None
+        assert found["source"].card.source_error is None
         for method in ("tent", "note"):
-            assert found[method].card["source_error"] == found["source"].error
+            assert found[method].card.source_error == found["source"].error
     once = ["source"] * BATCHES + ["tent"] * BATCHES + ["note"] * BATCHES
     assert diary.methods == once * 2
     assert len(list(results(tmp_path))) == 6
@@ -290,7 +290,7 @@ def test_results_are_those_of_the_finished_runs(tmp_path, cache):
     source = run(tiny_cell("source"), tiny_task(), tmp_path, cache=cache)
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / CHECKPOINT).touch()
-    assert sorted(results(tmp_path), key=lambda result: result.card["method"]) == [source, tent]
+    assert sorted(results(tmp_path), key=lambda result: result.card.method) == [source, tent]
 
 
 # Runs that are cut short
@@ -706,7 +706,7 @@ def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cac
     source = run(tiny_cell("source", "correlated", seed=3), task, tmp_path, cache=cache)
     card = result.card
     assert json.loads(json.dumps(card)) == card
-    assert {folder.name for folder in tmp_path.iterdir()} == {key(card), key(source.card)}
+    assert {folder.name for folder in tmp_path.iterdir()} == {key(card), source.card.run_id}
     assert Result.read(tmp_path / key(card)) == result
     assert card["method"] == "dab"
     assert card["options"] == cell.all_options()

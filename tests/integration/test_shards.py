@@ -94,11 +94,11 @@ def test_pooled_figures_are_those_of_plain_loops(kind, tmp_path):
     errors = {name: 100 * wrong[name] / shown[name] for name in CORRUPTIONS}
     assert tent.errors == errors
     assert tent.error == pytest.approx(sum(errors.values()) / 3, rel=1e-12)
-    assert tent.card["data"]["samples"] == 210
+    assert tent.card.data.samples == 210
     # The source model does not care with whom it shares a stream.
     alone = run(cell.source(), task, tmp_path / "alone", cache=tmp_path / "cache")
     assert source.errors == alone.errors
-    assert tent.card["source_error"] == source.error
+    assert tent.card.source_error == source.error
     rows = summarize(found)
     assert [row.method for row in rows] == ["source", "tent"]
     assert {row.setting for row in rows} == {f"correlated, 4 {kind} pieces"}

@@ -10,6 +10,7 @@ import torch
 import dab
 from dab.benchmark import run
 from dab.benchmark.compute import Compute
+from dab.benchmark.results.identity import ComputeCard
 from tests.support.benchmark_task import OPTIONS, tiny_cell, tiny_task
 from tests.support.nets import CLASSES, net, stream
 
@@ -51,9 +52,8 @@ def test_a_run_in_half_precision_is_another_run(tmp_path):
     cell = tiny_cell("dab", "correlated")
     full = run(cell, tiny_task(), tmp_path)
     half = run(computed(cell, precision="bf16"), tiny_task(), tmp_path)
-    compute = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
-    assert full.card["compute"] == compute
-    assert half.card["compute"] == compute | {"precision": "bf16"}
+    assert full.card.compute == ComputeCard("cpu", "fp32", False, 1)
+    assert half.card.compute == ComputeCard("cpu", "bf16", False, 1)
     assert half.predictions != full.predictions
     assert len(list(tmp_path.iterdir())) == 4  # each with a source run of its own
 
@@ -70,7 +70,7 @@ def test_a_compiled_run_learns_as_a_plain_one(method, tmp_path):
     cell = tiny_cell(method)
     plain = run(cell, tiny_task(), tmp_path)
     compiled = run(computed(cell, compile=True), tiny_task(), tmp_path)
-    assert compiled.card["compute"]["compile"]
+    assert compiled.card.compute.compile
     assert compiled.updates == plain.updates > 0
     assert compiled.error == pytest.approx(plain.error, abs=2)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from dab.benchmark import Result, results, run
-from dab.benchmark.results.result import key
 from dab.benchmark.running.progress_file import progresses
 from dab.benchmark.running.run import CHECKPOINT, Interrupted
 from dab.cli import main
@@ -45,7 +44,7 @@ def names(folder: Location) -> set[str]:
 def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, tmp_path):
     cell, task = tiny_cell("dab", "correlated"), tiny_task()
     whole = run(cell, task, tmp_path / "out", cache=tmp_path / "cache")
-    folder = store / key(whole.card)
+    folder = store / whole.card.run_id
     seen: list[int] = []
 
     def stop(running, images, samples):

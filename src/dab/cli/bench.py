@@ -314,7 +314,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
 
     from dab.benchmark.engines.progress_bars import Bars
     from dab.benchmark.results import tables
-    from dab.benchmark.results.published import suspicion
+    from dab.benchmark.results.published import source_mismatch
     from dab.benchmark.results.summary import summarize
     from dab.benchmark.running.loggers import create_logger
 
@@ -329,7 +329,7 @@ def execute(chosen: argparse.Namespace, domains: bool) -> int:
     tables.show(tables.by_method(rows), console)
     if domains:
         tables.show(tables.by_domain(rows), console)
-    for doubt in filter(None, map(suspicion, results)):  # said again, where nobody overlooks it
+    for doubt in filter(None, map(source_mismatch, results)):  # repeated at the end
         console.print(f"WARNING: {doubt}", style="bold red", markup=False, soft_wrap=True)
     if rows:
         console.print(tables.legend(rows), soft_wrap=True)

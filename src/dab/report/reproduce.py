@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import dab
 from dab.benchmark.cell import parse_method
+from dab.benchmark.results.identity import RunCard
 from dab.benchmark.tasks.task import ON_DISK, PAPER_MODEL, PAPER_TAG
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting
@@ -18,10 +20,6 @@ __all__ = ["Command", "repeat"]
 # Images in all of a data set; to name this number explicitly would be another run.
 ALL = {"glyphs": 10_000, "cifar10": 10_000}
 
-
-# What a card has that the command takes from it, or that follows from the rest.
-KNOWN = {"method", "options", "data", "model", "setting", "seed", "batch_size", "compute", "shard"}
-KNOWN |= {"code", "source_images", "versions", "source_error", "published_as"}
 
 USUAL = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
 
@@ -34,53 +32,43 @@ class Command(NamedTuple):
     notes: list[str]
 
 
-def repeat(card: Mapping[str, Any], samples: int | None = None) -> Command:
+def repeat(card: RunCard, samples: int | None = None) -> Command:
     """The `dab run` command of a run; `dab bench` for a piece of a stream.
 
     Args:
         card: of the run.
         samples: images in the whole stream, if the card is that of a piece and others are there.
-
-    >>> repeat({
-    ...     "method": "dab", "options": {"capacity": 64, "ensemble": 0.99}, "setting": "correlated",
-    ...     "data": {"name": "glyphs", "samples": 600, "domains": ["fog", "snow"], "severity": 5},
-    ...     "model": {"name": "dab/glyphs"}, "seed": 1, "batch_size": 64,
-    ... }).text
-    'dab run dab capacity=64 --setting correlated --seed 1 --corruptions fog snow --samples 300'
     """
     notes: list[str] = []
-    method = [card["method"], *_options(card, notes)]
-    shard = card.get("shard")
-    if shard is None:
+    method = [card.method, *_options(card, notes)]
+    shard = card.shard
+    if shard is None or shard.number is None:
         words = ["dab", "run", *method]
         usual = {"data": "glyphs", "setting": "continual", "seed": 0}
     else:
         words = ["dab", "bench", "--method", " ".join(method)]
         usual = {"data": "glyphs", "setting": "correlated", "seeds": 0}
-        notes.append(
-            f"this makes all {shard['pieces']} pieces; this one is number {shard['number'] + 1}"
-        )
-    values = (card["data"]["name"], card["setting"], card["seed"])
+        notes.append(f"this makes all {shard.pieces} pieces; this one is number {shard.number + 1}")
+    values = (card.data.name, card.setting, card.seed)
     for (name, value), given in zip(usual.items(), values, strict=True):
         if given != value:
             words += [f"--{name}", str(given)]
-    words += [*_stream(card, samples, notes), *_model(card, notes), *_compute(card, notes)]
+    words += [*_stream(card, samples, notes), *_model(card, notes), *_compute(card)]
     if shard is not None:
-        kind = "" if shard["kind"] == "interleaved" else f":{shard['kind']}"
-        words += ["--shard-streams", f"{shard['pieces']}{kind}"]
-    notes += [f"{name} was {value!r}" for name, value in card.items() if name not in KNOWN]
+        kind = "" if shard.kind == "interleaved" else f":{shard.kind}"
+        words += ["--shard-streams", f"{shard.pieces}{kind}"]
     return Command(" ".join(method), shlex.join(words), notes)
 
 
-def _options(card: Mapping[str, Any], notes: list[str]) -> list[str]:
-    method = card["method"]
+def _options(card: RunCard, notes: list[str]) -> list[str]:
+    method = card.method
     defaults: Mapping[str, inspect.Parameter] = {}
     if method in dab.methods():
         defaults = inspect.signature(dab.method(method)).parameters
     else:
         notes.append(f"{method} is not built in: add --import with the file that it is in")
     words = []
-    for name, value in card["options"].items():
+    for name, value in card.options.items():
         if name in defaults and defaults[name].default == value:
             continue
         word = f"{name}={value}"
@@ -98,9 +86,9 @@ def _is_read_as(word: str, name: str, value: Any) -> bool:
         return False
 
 
-def _model(card: Mapping[str, Any], notes: list[str]) -> list[str]:
-    model, data = card["model"], card["data"]["name"]
-    name, tag = model["name"], model.get("tag", "")
+def _model(card: RunCard, notes: list[str]) -> list[str]:
+    model, data = card.model.details, card.data.name
+    name, tag = card.model.name, model.get("tag", "")
     if name == f"dab/{data}":
         return []
     if data in ON_DISK and (name, tag) == (PAPER_MODEL, PAPER_TAG):
@@ -114,31 +102,28 @@ def _model(card: Mapping[str, Any], notes: list[str]) -> list[str]:
     return ["--model", f"{name}{separator}{tag}" if separator and tag else name]
 
 
-def _compute(card: Mapping[str, Any], notes: list[str]) -> list[str]:
+def _compute(card: RunCard) -> list[str]:
     words = []
-    for name, value in card.get("compute", {}).items():
-        if name not in USUAL:
-            notes.append(f"compute.{name} was {value!r}")
-        elif value != USUAL[name]:
+    for name, value in asdict(card.compute).items():
+        if value not in (None, USUAL[name]):
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return words
 
 
-def _stream(card: Mapping[str, Any], whole: int | None, notes: list[str]) -> list[str]:
-    data, words = card["data"], []
-    domains = tuple(data["domains"])
-    if data["name"] in ON_DISK:
+def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
+    data, words, domains = card.data, [], card.data.domains
+    if data.name in ON_DISK:
         words += ["--root", "DATA"]
         more = "--partial, --samples or --image-list"
-        if data["name"] != "imagenet-c":
+        if data.name != "imagenet-c":
             more = "--partial or --samples"
         notes.append(f"DATA is the folder of the images; add {more} if that was given")
-        if card.get("source_images") is not None:
+        if card.source_images is not None:
             notes.append(
                 "add --source-images with the folder of the training images that the method was "
-                f"given; their hash is {card['source_images']}"
+                f"given; their hash is {card.source_images}"
             )
-    if data["name"] in ON_DISK and data["name"] != "imagenet-c":
+    if data.name in ON_DISK and data.name != "imagenet-c":
         pass  # these have domains of their own
     elif unknown := [name for name in domains if name not in CORRUPTIONS + HELD_OUT]:
         notes.append(f"the domains {', '.join(unknown)} are no corruptions that are built in")
@@ -146,27 +131,27 @@ def _stream(card: Mapping[str, Any], whole: int | None, notes: list[str]) -> lis
         words += ["--corruptions", "held-out"]
     elif domains != CORRUPTIONS:
         words += ["--corruptions", *domains]
-    if data["severity"] != 5:
-        words += ["--severity", str(data["severity"])]
-    parts = 2 * data["severity"] - 1 if Setting.parse(card["setting"]).shift == "gradual" else 1
+    if data.severity != 5:
+        words += ["--severity", str(data.severity)]
+    parts = 2 * data.severity - 1 if Setting.parse(card.setting).shift == "gradual" else 1
     samples, *others = _samples(card, whole, len(domains) * parts)
     if others:
         notes.append(f"--samples may have been {' or '.join(map(str, others))}, too")
-    if data["name"] not in ON_DISK and samples != ALL.get(data["name"]):
+    if data.name not in ON_DISK and samples != ALL.get(data.name):
         words += ["--samples", str(samples)]
-        if data["name"] not in ALL:
-            notes.append(f"leave out --samples if {data['name']} has just {samples:,} images")
-    if card["batch_size"] != 64:
-        words += ["--batch-size", str(card["batch_size"])]
+        if data.name not in ALL:
+            notes.append(f"leave out --samples if {data.name} has just {samples:,} images")
+    if card.batch_size != 64:
+        words += ["--batch-size", str(card.batch_size)]
     return words
 
 
-def _samples(card: Mapping[str, Any], whole: int | None, parts: int) -> list[int]:
+def _samples(card: RunCard, whole: int | None, parts: int) -> list[int]:
     """How many images each part of the stream had; of a piece, all numbers that it can be from."""
-    samples, shard = card["data"]["samples"], card.get("shard")
-    if shard is None or whole is not None:
+    samples, shard = card.data.samples, card.shard
+    if shard is None or shard.number is None or whole is not None:
         return [(whole or samples) // parts]
     # Dealt out either way, piece n of k has s of these many images.
-    least = shard["pieces"] * (samples - 1) + shard["number"] + 1
-    most = shard["pieces"] * samples + shard["number"]
+    least = shard.pieces * (samples - 1) + shard.number + 1
+    most = shard.pieces * samples + shard.number
     return list(range(-(-least // parts), most // parts + 1)) or [most // parts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from upath import UPath
 
-__all__ = ["Location", "aside", "found", "location", "remove_unfinished", "write"]
+__all__ = [
+    "Location",
+    "aside",
+    "found",
+    "location",
+    "read",
+    "remove_unfinished",
+    "version",
+    "write",
+]
 
 Location: TypeAlias = "Path | UPath"
 """A folder or file on disk, or one that fsspec reaches: both are used like paths."""
@@ -129,3 +139,29 @@ def write(file: Location, content: bytes | str) -> None:
     """Write a file such that nobody ever sees half of it."""
     with aside(file) as unfinished:
         unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def read(file: Location, largest: int) -> bytes:
+    """The content of a regular file of at most so many bytes; else a `ValueError`.
+
+    Never waits, as a plain `open` would for a FIFO.
+    """
+    if not isinstance(file, Path):
+        if file.stat().st_size > largest:
+            raise ValueError(f"more than {largest:,} bytes")
+        return bytes(file.read_bytes())
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        if status.st_size > largest:
+            raise ValueError(f"more than {largest:,} bytes")
+        return opened.read(largest)
+
+
+def version(file: Location) -> tuple[int, ...]:
+    """Changes whenever a file is written. In a store files are final: asking would be slow."""
+    if not isinstance(file, Path):
+        return ()
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino

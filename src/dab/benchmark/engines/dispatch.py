@@ -174,7 +174,7 @@ class _Grid:
                 ),
             )
             return
-        samples = result.card["data"]["samples"]
+        samples = result.card.data.samples
         self.view.watch(self.jobs[number].cell, samples, samples)
         self._done(number, result)
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.engines.failure import Failure
-from dab.benchmark.results.result import Result, key
+from dab.benchmark.results.result import Result
 from dab.benchmark.running.loggers import create_logger
 from dab.benchmark.running.run import Watch, identity_card, run, stream_of
 from dab.benchmark.tasks.task import Task, TaskRecipe
@@ -67,7 +67,7 @@ class Job:
 
     def folder(self, stream: Stream, source_error: float | None) -> Location:
         """Where the result is or will be."""
-        return self.out / key(identity_card(self.cell, _task(self.task), stream, source_error))
+        return self.out / identity_card(self.cell, _task(self.task), stream, source_error).run_id
 
 
 @cache

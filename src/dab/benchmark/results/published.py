@@ -1,4 +1,4 @@
-"""The figures of the paper, as published, and what may be compared with them."""
+"""The published numbers, and which runs may be compared with them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from dab.benchmark.results.result import Result
     from dab.benchmark.tasks.task import Task
 
-__all__ = ["Figure", "column", "published", "suspicion"]
+__all__ = ["Published", "column", "published", "source_mismatch"]
 
 TOLERANCE = 1.0  # points between a source model's error and the published one
 
 
-class Figure(NamedTuple):
+class Published(NamedTuple):
     """A published error in %, and who published it."""
 
     error: float
     source: str
 
 
-def published(setting: str, method: str, capacity: int | None, column: str | None) -> Figure | None:
-    """The figure of a cell of the paper's tables, or None if they have no such cell.
+def published(setting: str, method: str, capacity: int | None, column: str | None) -> Published | None:
+    """The published error of a cell, or None if the tables have no such cell.
 
     >>> published("correlated", "dab", 4096, "imagenet_c")
-    Figure(error=49.6, source='paper')
+    Published(error=49.6, source='paper')
     >>> published("correlated", "dab", 4096, None)
     """
-    return None if column is None else _figures().get((setting, method, capacity, column))
+    return None if column is None else _numbers().get((setting, method, capacity, column))
 
 
 def column(cell: Cell, task: Task) -> str | None:
@@ -53,32 +53,32 @@ def _is_the_published_method(cell: Cell, task: Task) -> bool:
     return not changed and (cell.method != "eata" or task.source_images is not None)
 
 
-def suspicion(result: Result) -> str | None:
-    """What to tell the user of a source model whose error is not the published one."""
+def source_mismatch(result: Result) -> str | None:
+    """A warning if the source model's error is not the published one, else None."""
     card = result.card
-    if card["method"] != "source" or card.get("published_as") is None:
+    if not card.is_source or card.published_as is None:
         return None
-    figure = published(card["setting"], "source", None, card["published_as"])
-    if figure is None or abs(result.error - figure.error) <= TOLERANCE:
+    expected = published(card.setting, card.method, None, card.published_as)
+    if expected is None or abs(result.error - expected.error) <= TOLERANCE:
         return None
     return (
-        f"the source model's error on {card['data']['name']} is {result.error:.1f} %, published "
-        f"are {figure.error:.1f} %: do not trust figures made with this model or data. The usual "
+        f"the source model's error on {card.data.name} is {result.error:.1f} %, the published error "
+        f"is {expected.error:.1f} %: do not trust numbers made with this model or data. The usual "
         "causes: another network of the same name (timm's vit_base_patch16_224 has 48.9 % on "
         "ImageNet-C); another mean, standard deviation or resize than the weights were trained "
         "with (6 to 20 points); images that were resized twice, or saved again; classes in "
-        "another order. `dab data check` looks through the images."
+        "another order. `dab data check` checks the images."
     )
 
 
 @cache
-def _figures() -> dict[tuple[str, str, int | None, str], Figure]:
+def _numbers() -> dict[tuple[str, str, int | None, str], Published]:
     text = (resources.files("dab.benchmark.results") / "published.csv").read_text()
-    figures = {}
+    numbers = {}
     for row in csv.DictReader(text.splitlines()):
         setting, method, source = row.pop("setting"), row.pop("method"), row.pop("source")
         capacity = row.pop("buffer")
         for data, error in row.items():
             cell = setting, method, int(capacity) if capacity else None, data
-            figures[cell] = Figure(float(error), source)
-    return figures
+            numbers[cell] = Published(float(error), source)
+    return numbers

@@ -1,61 +1,62 @@
-"""What came out of a run, and where it is kept."""
+"""The result of a run, and the file that keeps it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dab.benchmark.results.identity import FormatError, RunCard
+from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
-from dab.streams import Setting, Stream
+from dab.utils.typed_json import canonical, from_json, parse, to_json
 
-__all__ = ["Result", "key", "read_json", "results"]
+__all__ = ["Problem", "Result", "read_run_file", "results"]
+
+logger = logging.getLogger("dab")
 
 FILE = "result.json"
+LARGEST = 16 * 2**20  # bytes of a result or progress file; a usual one has some kB
 WINDOWS = 150  # into which a stream is cut to see its error over time
 
-# What every card has, whichever version wrote it, by the names on the way to it.
-Paths: TypeAlias = "dict[tuple[str, ...], type | tuple[type, ...]]"
-CARD: Paths = {
-    ("method",): str,
-    ("options",): dict,
-    ("data", "name"): str,
-    ("data", "samples"): int,
-    ("data", "domains"): list,
-    ("data", "severity"): int,
-    ("model", "name"): str,
-    ("setting",): str,
-    ("seed",): int,
-    ("batch_size",): int,
-    ("source_error",): (float, int, type(None)),
-}
-PIECE: Paths = {
-    ("shard", "number"): int,
-    ("shard", "pieces"): int,
-    ("shard", "kind"): str,
-    ("shard", "images"): dict,
-}
+
+@dataclass(frozen=True)
+class Problem:
+    """A run that is left out, and why.
+
+    >>> print(Problem("results/1a2b", "made by an older version of dab: rerun or remove it"))
+    results/1a2b: made by an older version of dab: rerun or remove it
+    """
+
+    run: str  # its folder
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """The figures of a finished run. Errors are in %.
+    """The numbers of a finished run. Errors are in %.
 
-    All but the last three are the same to the bit whenever and however often interrupted the run
-    is made; those three are measured.
+    All but the last three are reproduced to the bit, no matter when the run is made or how often
+    it is interrupted; the last three are measured.
     """
 
-    card: Mapping[str, Any]
+    card: RunCard
     error: float  # plain mean over the domains
     errors: Mapping[str, float]  # by domain
     window: int  # images in a window
-    windows: list[float]  # error over time
+    windows: tuple[float, ...]  # error over time
     predictions: str  # a hash of every single prediction
     updates: int
     update_rate: float  # share of the calls that updated
@@ -66,7 +67,9 @@ class Result:
     peak_memory_mib: float  # resident, of the process
 
     def write(self, folder: Location) -> None:
-        files.write(folder / FILE, json.dumps(asdict(self), indent=1))
+        """Write the result into the run's folder, with a checksum."""
+        content = {"run_id": self.card.run_id, **to_json(self)}
+        files.write(folder / FILE, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
 
     @staticmethod
     def exists(folder: Location) -> bool:
@@ -75,54 +78,87 @@ class Result:
 
     @classmethod
     def read(cls, folder: Location) -> Result | None:
-        """The result in a folder, or None if its run has not finished."""
+        """The result in a folder, or None if its run has not finished.
+
+        Raises a `ValueError` that names the file if it is damaged, edited or of another run.
+        """
         file = folder / FILE
         if not cls.exists(folder):
             return None
         try:
-            return cls(**read_json(file))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{file} is damaged ({error}): remove it to run it again") from error
+            return _read(folder)
+        except ValueError as error:
+            raise ValueError(f"{file} is not usable ({error}): remove it to rerun") from error
 
 
-def read_json(file: Location) -> dict[str, Any]:
-    """What a run wrote about itself, with all that is needed of its card; else a `ValueError`."""
-    found: dict[str, Any] = json.loads(file.read_text(), parse_constant=_refuse)
-    card = found["card"] if isinstance(found, dict) and "card" in found else None
-    if not isinstance(card, dict):
-        raise ValueError("it has no identity card")
-    for path, kind in (CARD | PIECE if "shard" in card else CARD).items():
-        value: Any = card
-        for name in path:
-            value = value.get(name, ...) if isinstance(value, dict) else ...
-        if not isinstance(value, kind):
-            raise ValueError(f"its card has no usable {'.'.join(path)}")
-    if not card["data"]["domains"]:
-        raise ValueError("its card has no domains")
-    Setting.parse(card["setting"])
-    return found
+def results(out: Location, problems: list[Problem] | None = None) -> Iterator[Result]:
+    """All finished runs of a folder.
 
+    Results that are damaged, edited, of another run or of an older version of dab are left out.
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no figure")
-
-
-def results(out: Location) -> Iterator[Result]:
-    """All finished runs of a folder."""
-    for file in files.found(out, f"*/{FILE}"):
-        result = Result.read(file.parent)
-        assert result is not None
-        yield result
-
-
-def key(card: Mapping[str, Any]) -> str:
-    """The name of a run's folder: a hash of its identity card.
-
-    >>> key({"method": "dab", "seed": 0}) == key({"seed": 0, "method": "dab"})
-    True
+    Args:
+        out: the folder of all results.
+        problems: collects what was left out and why; None: each is logged as a warning.
     """
-    canonical = json.dumps(card, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:20]
+    for file in files.found(out, f"*/{FILE}"):
+        try:
+            yield _read_cached(file.parent, files.version(file))
+        except (OSError, ValueError) as error:
+            note_problem(file.parent, error, problems)
+
+
+def note_problem(folder: Location, error: Exception, problems: list[Problem] | None) -> None:
+    """Add a run that cannot be shown to the problems, or log it."""
+    remedy = "remove it, or its file, to rerun"
+    if isinstance(error, FormatError):
+        remedy = "rerun or remove it"
+    problem = Problem(str(folder), f"{error}, not shown: {remedy}")
+    if problems is None:
+        logger.warning("%s", problem)
+    else:
+        problems.append(problem)
+
+
+@lru_cache(maxsize=4096)
+def _read_cached(folder: Location, version: tuple[int, ...]) -> Result:
+    """A result, read once for each time that its file is written."""
+    return _read(folder)
+
+
+def _read(folder: Location) -> Result:
+    content = read_run_file(folder, FILE)
+    checksum = content.pop("checksum", None)
+    if checksum != _checksum(content):
+        raise ValueError(f"{FILE} does not match its checksum")
+    if content.pop("run_id", None) != content["card"].run_id:
+        raise ValueError(f"{FILE} is of another run")
+    result = from_json(Result, content)
+    if result.errors.keys() - set(result.card.data.domains) or not result.errors:
+        raise ValueError(f"{FILE}: errors do not belong to the domains of the card")
+    return result
+
+
+def read_run_file(folder: Location, name: str) -> dict[str, Any]:
+    """What a run wrote about itself, with the `RunCard` under "card"; else a `ValueError`.
+
+    The card has to be that of the folder. Never waits, whatever lies under the name.
+    """
+    try:
+        content = parse(files.read(folder / name, LARGEST))
+        if not isinstance(content, dict) or "card" not in content:
+            raise ValueError("it has no identity card")
+        content["card"] = RunCard.from_json(content["card"])
+    except FormatError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{name} is damaged ({error})") from error
+    if content["card"].run_id != folder.name:
+        raise ValueError(f"{name} has the card of run {content['card'].run_id}")
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(to_json(content)).encode()).hexdigest()
 
 
 def errors_by_domain(stream: Stream, wrong: NDArray[np.bool_]) -> dict[str, float]:

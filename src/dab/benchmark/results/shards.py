@@ -5,79 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
-from dab.benchmark.results.result import Result, key
+from dab.benchmark.results.result import Result
+from dab.utils.fingerprint import fingerprint
 
-__all__ = ["pooled", "whole"]
-
-# What runs on the same stream may differ in.
-METHOD = ("method", "code", "options", "source_images")
+__all__ = ["pooled"]
 
 
 def pooled(results: Iterable[Result]) -> list[Result]:
-    """Results for whole streams: pieces are pooled, others stay as they are.
+    """Results of whole streams: the pieces of a sharded stream are pooled, others stay as they are.
 
-    Pieces of which not all are there, or not all of the source model on the same stream, are left
-    out. Errors are wrong predictions by images over all pieces, as if one adapter had made them.
+    A sharded stream is left out unless all its pieces are there, both of the method and of the
+    source model. Errors count wrong predictions over all pieces.
     """
     groups: dict[str, dict[int, Result]] = {}
     for result in results:
-        number = result.card.get("shard", {}).get("number", 0)
-        groups.setdefault(key(whole(result.card)), {})[number] = result
+        number = result.card.shard.number if result.card.shard else None
+        groups.setdefault(result.card.without_shard().run_id, {})[number or 0] = result
     wholes = [_pool(list(group.values())) for group in groups.values() if _is_complete(group)]
-    errors = {_stream(found): found.error for found in wholes if found.card["source_error"] is None}
+    errors = {found.card.source_id: found.error for found in wholes if found.card.is_source}
     return [
-        replace(found, card={**found.card, "source_error": errors[_stream(found)]})
-        if "shard" in found.card and found.card["source_error"] is not None
+        replace(found, card=replace(found.card, source_error=errors[found.card.source_id]))
+        if found.card.shard is not None and not found.card.is_source
         else found
         for found in wholes
-        if "shard" not in found.card or _stream(found) in errors
+        if found.card.shard is None or found.card.source_id in errors
     ]
-
-
-def whole(card: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the cards of all pieces of a stream have in common; any other card as it is.
-
-    >>> card = {"setting": "mixed", "data": {"samples": 9}, "source_error": 50.0}
-    >>> whole(card) == card
-    True
-    >>> shard = {"number": 2, "pieces": 3, "kind": "consecutive", "images": {"fog": 9}}
-    >>> whole({**card, "shard": shard})["setting"]
-    'mixed, 3 consecutive pieces'
-    """
-    if "shard" not in card:
-        return card
-    shard = {name: card["shard"][name] for name in ("pieces", "kind")}
-    setting = card["setting"]
-    if _is_piece(card):
-        setting = f"{setting}, {shard['pieces']} {shard['kind']} pieces"
-    data = {**card["data"], "samples": None}
-    return {**card, "shard": shard, "setting": setting, "data": data, "source_error": None}
-
-
-def _is_piece(card: Mapping[str, Any]) -> bool:
-    return "number" in card.get("shard", {})
 
 
 def _is_complete(group: Mapping[int, Result]) -> bool:
     card = next(iter(group.values())).card
-    return not _is_piece(card) or len(group) == card["shard"]["pieces"]
-
-
-def _stream(result: Result) -> str:
-    common = whole(result.card)
-    return key({name: value for name, value in common.items() if name not in METHOD})
+    return not card.is_piece or card.shard is None or len(group) == card.shard.pieces
 
 
 def _pool(pieces: list[Result]) -> Result:
-    if not _is_piece(pieces[0].card):
-        return pieces[0]
     first = pieces[0]
-    shown = [piece.card["shard"]["images"] for piece in pieces]
+    if not first.card.is_piece:
+        return first
+    shown = [piece.card.shard.images or {} for piece in pieces if piece.card.shard]
     samples = [sum(images.values()) for images in shown]
     errors = {}
-    for domain in first.card["data"]["domains"]:
+    for domain in first.card.data.domains:
         wrong = sum(
             round(piece.errors[domain] * images[domain] / 100)
             for piece, images in zip(pieces, shown, strict=True)
@@ -85,19 +53,17 @@ def _pool(pieces: list[Result]) -> Result:
         )
         errors[domain] = 100 * wrong / sum(images.get(domain, 0) for images in shown)
     seconds = sum(piece.seconds for piece in pieces)
-    calls = [sum(-(-n // first.card["batch_size"]) for n in images.values()) for images in shown]
+    calls = [sum(-(-n // first.card.batch_size) for n in images.values()) for images in shown]
     updates = [piece.update_rate * n for piece, n in zip(pieces, calls, strict=True)]
     return replace(
         first,
-        card={
-            **whole(first.card),
-            "data": {**first.card["data"], "samples": sum(samples)},
-            "source_error": first.card["source_error"],
-        },
+        card=replace(
+            first.card.without_shard(), data=replace(first.card.data, samples=sum(samples))
+        ),
         error=fmean(errors.values()),
         errors=errors,
-        windows=[],  # each piece has a time of its own
-        predictions=key({"pieces": sorted(piece.predictions for piece in pieces)}),
+        windows=(),  # each piece has a time of its own
+        predictions=fingerprint(*sorted(piece.predictions for piece in pieces)),
         updates=sum(piece.updates for piece in pieces),
         update_rate=sum(updates) / sum(calls),
         admitted=sum(piece.admitted for piece in pieces),

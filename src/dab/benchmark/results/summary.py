@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-import dab
+from dab.benchmark.results.published import Published, published
+from dab.benchmark.results.result import Result
 from dab.benchmark.results.shards import pooled
-from dab.benchmark.results.published import Figure, published
-from dab.benchmark.results.result import Result, key
 
-__all__ = ["Row", "changed", "kind", "summarize"]
+__all__ = ["Row", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Row:
     update_rate: float
     images_per_second: float
     peak_memory_mib: float
-    published: Figure | None
+    published: Published | None
 
     @property
     def name(self) -> str:
@@ -51,39 +49,20 @@ def summarize(results: Iterable[Result]) -> list[Row]:
     """A row for each method and stream, in the order in which they first come."""
     groups: dict[str, dict[int, Result]] = defaultdict(dict)  # each with its seeds
     for result in pooled(results):
-        groups[kind(result.card)][result.card["seed"]] = result
+        groups[result.card.group_id][result.card.seed] = result
     return [_row([group[seed] for seed in sorted(group)]) for group in groups.values()]
-
-
-def kind(card: Mapping[str, Any]) -> str:
-    """The same for all runs that differ in their seeds alone."""
-    return key({k: v for k, v in card.items() if k not in ("seed", "source_error")})
-
-
-def changed(card: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run that are not the defaults; all of them, of a method not known here."""
-    options = dict(card["options"])
-    if card["method"] not in dab.methods():
-        return options
-    defaults = inspect.signature(dab.method(card["method"])).parameters
-    return {
-        name: value
-        for name, value in options.items()
-        if name not in defaults or value != defaults[name].default
-    }
 
 
 def _row(group: list[Result]) -> Row:
     card = group[0].card
     errors = [result.error for result in group]
-    capacity = card["options"].get("capacity")
     return Row(
-        data=card["data"]["name"],
-        setting=card["setting"],
-        method=card["method"],
-        capacity=capacity,
-        options={name: v for name, v in changed(card).items() if name != "capacity"},
-        seeds=tuple(result.card["seed"] for result in group),
+        data=card.data.name,
+        setting=card.setting_title,
+        method=card.method,
+        capacity=card.capacity,
+        options={name: v for name, v in card.changed_options().items() if name != "capacity"},
+        seeds=tuple(result.card.seed for result in group),
         error=fmean(errors),
         deviation=stdev(errors) if len(errors) > 1 else None,
         errors={name: fmean(r.errors[name] for r in group) for name in group[0].errors},
@@ -91,10 +70,10 @@ def _row(group: list[Result]) -> Row:
         update_rate=fmean(result.update_rate for result in group),
         images_per_second=fmean(result.images_per_second for result in group),
         peak_memory_mib=max(result.peak_memory_mib for result in group),
-        published=published(card["setting"], card["method"], capacity, card.get("published_as")),
+        published=published(card.setting, card.method, card.capacity, card.published_as),
     )
 
 
 def _source_error(result: Result) -> float:
-    known = result.card["source_error"]
+    known = result.card.source_error
     return result.error if known is None else known

@@ -239,10 +239,10 @@ def _csv(rows: Sequence[Row]) -> str:
     writer.writerow([*plain, "options", "seeds", "published", "published_by", *domains])
     for row in rows:
         options = " ".join(f"{name}={value}" for name, value in row.options.items())
-        figure = row.published or ("", "")
+        number = row.published or ("", "")
         seeds = " ".join(map(str, row.seeds))
         errors = [row.errors.get(domain, "") for domain in domains]
-        writer.writerow([*(getattr(row, name) for name in plain), options, seeds, *figure, *errors])
+        writer.writerow([*(getattr(row, name) for name in plain), options, seeds, *number, *errors])
     return text.getvalue()
 
 

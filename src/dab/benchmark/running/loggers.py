@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from dab.benchmark.results.result import Result, key, window_size
+from dab.benchmark.results.identity import RunCard
+from dab.benchmark.results.result import Result, window_size
 from dab.streams import Stream
 from dab.utils.files import Location
 
@@ -24,7 +25,7 @@ __all__ = ["LOGGERS", "Journal", "Logger", "create_logger"]
 class Logger(Protocol):
     """Is told of one run after the other."""
 
-    def start(self, card: Mapping[str, Any], seen: int) -> None:
+    def start(self, card: RunCard, seen: int) -> None:
         """A run with this identity card begins, or goes on after so many images."""
 
     def log(self, seen: int, metrics: Mapping[str, float]) -> None:
@@ -41,9 +42,7 @@ class Journal:
     images and of the calls; `loss`, where there was an update.
     """
 
-    def __init__(
-        self, loggers: Sequence[Logger], card: Mapping[str, Any], stream: Stream, done: int
-    ) -> None:
+    def __init__(self, loggers: Sequence[Logger], card: RunCard, stream: Stream, done: int) -> None:
         self.loggers, self.card, self.stream = loggers, card, stream
         self.calls = window_size(stream) // stream.batch_size  # in a window
         self._told = done
@@ -106,12 +105,12 @@ class TensorBoard:
 
         self.folder, self._make = folder, SummaryWriter
 
-    def start(self, card: Mapping[str, Any], seen: int) -> None:
+    def start(self, card: RunCard, seen: int) -> None:
         # What was written after the checkpoint that the run goes on from is hidden.
         purge = seen + 1 if seen else None
-        self._writer = self._make(str(self.folder / key(card)), purge_step=purge)
-        self._writer.add_text("card", f"```\n{json.dumps(card, indent=1)}\n```", seen)
-        self._samples = card["data"]["samples"]
+        self._writer = self._make(str(self.folder / card.run_id), purge_step=purge)
+        self._writer.add_text("card", f"```\n{json.dumps(card.to_json(), indent=1)}\n```", seen)
+        self._samples = card.data.samples
 
     def log(self, seen: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -131,14 +130,14 @@ class WandB:
 
         self.folder, self._wandb = folder, wandb
 
-    def start(self, card: Mapping[str, Any], seen: int) -> None:
+    def start(self, card: RunCard, seen: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run = self._wandb.init(
             project="dab",
-            id=key(card),
-            group=f"{card['data']['name']}, {card['setting']}",
-            name=f"{card['method']} {key(card)[:6]}",
-            config=dict(card),
+            id=card.run_id,
+            group=f"{card.data.name}, {card.setting}",
+            name=f"{card.method} {card.run_id[:6]}",
+            config=card.to_json(),
             dir=str(self.folder),
             resume="allow",
         )
@@ -164,18 +163,18 @@ class MLflow:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or folder.resolve().as_uri()
         self._client = MlflowClient(tracking_uri=uri)
 
-    def start(self, card: Mapping[str, Any], seen: int) -> None:
-        client, tags = self._client, {"dab.run": key(card)}
+    def start(self, card: RunCard, seen: int) -> None:
+        client, tags = self._client, {"dab.run": card.run_id}
         experiment = client.get_experiment_by_name("dab")
         name = experiment.experiment_id if experiment else client.create_experiment("dab")
-        query = f"tags.`dab.run` = '{key(card)}'"
+        query = f"tags.`dab.run` = '{card.run_id}'"
         if known := client.search_runs([name], query, max_results=1):
             self._run = known[0].info.run_id
             client.update_run(self._run, status="RUNNING")
             return
-        run = client.create_run(name, tags=tags, run_name=f"{card['method']} {key(card)[:6]}")
+        run = client.create_run(name, tags=tags, run_name=f"{card.method} {card.run_id[:6]}")
         self._run = run.info.run_id
-        for option, value in card.items():
+        for option, value in card.to_json().items():
             client.log_param(self._run, option, json.dumps(value)[:500])  # what it allows
 
     def log(self, seen: int, metrics: Mapping[str, float]) -> None:

@@ -1,22 +1,30 @@
-"""What a run that has not ended says about itself, for those who watch."""
+"""How far an unfinished run is, in a small file for those who watch."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from dab.benchmark.results.result import FILE, errors_by_window, read_json, window_size
+from dab.benchmark.results.identity import RunCard
+from dab.benchmark.results.result import (
+    FILE,
+    Problem,
+    errors_by_window,
+    note_problem,
+    read_run_file,
+    window_size,
+)
 from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
+from dab.utils.typed_json import from_json, to_json
 
-__all__ = ["Progress", "Underway", "progresses"]
+__all__ = ["Progress", "ProgressFile", "progresses"]
 
 PROGRESS = "progress.json"
 SECONDS = 3.0  # from one message to the next, at least
@@ -26,27 +34,24 @@ SECONDS = 3.0  # from one message to the next, at least
 class Progress:
     """How far a run is."""
 
-    card: Mapping[str, Any]
+    card: RunCard
     seen: int  # images
     samples: int  # of the whole stream
     window: int
-    windows: list[float]  # error over time in %, the last one of what was seen of it
+    windows: tuple[float, ...]  # error over time in %; the last window may be incomplete
     time: float  # seconds since 1970, when this was written
 
     @classmethod
     def read(cls, folder: Location) -> Progress | None:
-        """What the run in a folder said last, or None if it has ended or not yet begun."""
-        file = folder / PROGRESS
+        """The last progress of the run in a folder, or None if it has finished or not started."""
         try:
-            return cls(**read_json(file))
+            return from_json(cls, read_run_file(folder, PROGRESS))
         except FileNotFoundError:
             return None
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{file} is damaged ({error}): remove it") from error
 
 
-class Underway:
-    """Leaves a small file in a run's folder now and then.
+class ProgressFile:
+    """Writes a small file into a run's folder now and then.
 
     Args:
         folder: of the run.
@@ -54,7 +59,7 @@ class Underway:
         stream: what it is shown.
     """
 
-    def __init__(self, folder: Location, card: Mapping[str, Any], stream: Stream) -> None:
+    def __init__(self, folder: Location, card: RunCard, stream: Stream) -> None:
         self.file, self.card, self.stream = folder / PROGRESS, card, stream
         self._due = 0.0
 
@@ -69,20 +74,27 @@ class Underway:
             seen=seen,
             samples=self.stream.samples,
             window=window,
-            windows=errors_by_window(wrong, window),
+            windows=tuple(errors_by_window(wrong, window)),
             time=time.time(),
         )
-        with suppress(OSError):  # a storage that does not answer for once is no reason to stop
-            files.write(self.file, json.dumps(asdict(progress)))
+        with suppress(OSError):  # a storage that fails once is not a reason to stop
+            files.write(self.file, json.dumps(to_json(progress)))
         self._due = time.monotonic() + SECONDS
 
     def end(self) -> None:
-        """There is a result to read instead."""
+        """The run has a result to read instead."""
         self.file.unlink(missing_ok=True)
 
 
-def progresses(out: Location) -> Iterator[tuple[str, Progress]]:
-    """The runs of a folder that have begun and not ended, by name."""
+def progresses(out: Location, problems: list[Problem] | None = None) -> Iterator[Progress]:
+    """The runs of a folder that have started and not finished; `problems` as in `results`."""
     for file in files.found(out, f"*/{PROGRESS}"):
-        if not (file.parent / FILE).exists() and (found := Progress.read(file.parent)):
-            yield file.parent.name, found
+        if (file.parent / FILE).exists():
+            continue
+        try:
+            found = Progress.read(file.parent)
+        except (OSError, ValueError) as error:
+            note_problem(file.parent, error, problems)
+            continue
+        if found is not None:
+            yield found

@@ -18,22 +18,22 @@ import torch
 import dab
 from dab.adapter import Adapter
 from dab.benchmark.cell import Cell
-from dab.benchmark.results.published import column, suspicion
+from dab.benchmark.results.identity import ComputeCard, DataCard, ModelCard, RunCard, ShardCard
+from dab.benchmark.results.published import column, source_mismatch
 from dab.benchmark.results.result import (
     Result,
     errors_by_domain,
     errors_by_window,
-    key,
     window_size,
 )
 from dab.benchmark.running import memory
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.loggers import Journal, Logger
-from dab.benchmark.running.progress_file import Underway
+from dab.benchmark.running.progress_file import ProgressFile
 from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.tasks.task import Task
 from dab.parts.step import Step
-from dab.streams import Batch, Stream
+from dab.streams import Batch, Shard, Stream
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
@@ -108,7 +108,7 @@ def run(
             loggers=loggers,
         ).error
     card = identity_card(cell, task, stream, source_error)
-    folder = out / key(card)
+    folder = out / card.run_id
     if finished := Result.read(folder):
         return finished
     files.remove_unfinished(folder)
@@ -121,7 +121,7 @@ def run(
 
 def _evaluate(
     evaluation: Evaluation,
-    card: dict[str, Any],
+    card: RunCard,
     folder: Location,
     workers: int,
     checkpoint_every: int,
@@ -131,19 +131,19 @@ def _evaluate(
     """Go over the rest of the stream and leave the result in the folder."""
     cell, stream = evaluation.cell, evaluation.stream
     evaluation.resume(folder / CHECKPOINT)
-    underway = Underway(folder, card, stream)
+    progress = ProgressFile(folder, card, stream)
     memory.restart_peak()
     journal = Journal(loggers, card, stream, evaluation.done)
     with Interrupts() as interrupts, journal:
         try:
             for batch in stream.batches(evaluation.done, workers, cell.compute.device):
                 evaluation.step(batch)
-                underway.tell(evaluation.done, evaluation.predictions)
+                progress.tell(evaluation.done, evaluation.predictions)
                 journal.note(evaluation)
                 watch(cell, stream.position(evaluation.done), stream.samples)
                 if interrupts.requested and evaluation.done < len(stream):
                     evaluation.save(folder / CHECKPOINT)
-                    underway.tell(evaluation.done, evaluation.predictions, now=True)
+                    progress.tell(evaluation.done, evaluation.predictions, now=True)
                     raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
                 if evaluation.done % checkpoint_every == 0:
                     evaluation.save(folder / CHECKPOINT)
@@ -157,9 +157,9 @@ def _evaluate(
         result = evaluation.result(card)
         result.write(folder)
         (folder / CHECKPOINT).unlink(missing_ok=True)
-        underway.end()
+        progress.end()
         journal.finish(result)
-    if doubt := suspicion(result):
+    if doubt := source_mismatch(result):
         logger.warning(doubt)
     if interrupts.requested:  # in the last batch; there may be other runs to come
         raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
@@ -172,35 +172,38 @@ def stream_of(cell: Cell, task: Task, cache: Path | None) -> Stream:
     return Stream(domains, cell.setting, cell.seed, cell.batch_size, cell.shard)
 
 
-def identity_card(
-    cell: Cell, task: Task, stream: Stream, source_error: float | None
-) -> dict[str, Any]:
-    """Everything that the figures of a run depend on."""
-    card = {
-        "method": cell.method,
-        "code": _code(cell.method),
-        "options": {name: _plain(cell, name) for name in cell.all_options()},
-        "data": {
-            "name": task.name,
-            "images": stream.fingerprint,
-            "samples": stream.samples,
-            "domains": list(stream.domains),
-            "severity": cell.severity,
-        },
-        "model": {**task.model_card, "weights": task.weights},
-        "source_images": _source_images(cell, task),
-        "compute": cell.compute.card,
-        "setting": str(cell.setting),
-        "seed": cell.seed,
-        "batch_size": cell.batch_size,
-        "versions": {"dab": dab.__version__, "torch": torch.__version__, "numpy": np.__version__},
-        "source_error": source_error,
-        "published_as": column(cell, task),
-    }
-    if cell.shard is not None:
-        shown = Counter(stream.domains[domain] for domain in stream.domain.tolist())
-        card["shard"] = {**asdict(cell.shard), "images": dict(shown)}
-    return card
+def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | None) -> RunCard:
+    """Everything that the numbers of a run depend on."""
+    model = dict(task.model_card)
+    return RunCard(
+        method=cell.method,
+        code=_code(cell.method),
+        options={name: _plain(cell, name) for name in cell.all_options()},
+        data=DataCard(
+            name=task.name,
+            images=stream.fingerprint,
+            samples=stream.samples,
+            domains=tuple(stream.domains),
+            severity=cell.severity,
+        ),
+        model=ModelCard(model.pop("name"), task.weights, model),
+        compute=ComputeCard(**cell.compute.card),
+        setting=str(cell.setting),
+        seed=cell.seed,
+        batch_size=cell.batch_size,
+        versions={"dab": dab.__version__, "torch": torch.__version__, "numpy": np.__version__},
+        source_error=source_error,
+        source_images=_source_images(cell, task),
+        published_as=column(cell, task),
+        shard=_shard(cell.shard, stream),
+    )
+
+
+def _shard(shard: Shard | None, stream: Stream) -> ShardCard | None:
+    if shard is None:
+        return None
+    shown = Counter(stream.domains[domain] for domain in stream.domain.tolist())
+    return ShardCard(shard.pieces, shard.kind, shard.number, dict(shown))
 
 
 def _code(method: str) -> str:
@@ -312,7 +315,7 @@ class Evaluation:
         with files.aside(folder / "trace.npz") as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
-    def result(self, card: dict[str, Any]) -> Result:
+    def result(self, card: RunCard) -> Result:
         wrong = self.predictions.numpy() != self.stream.labels
         errors = errors_by_domain(self.stream, wrong)
         window = window_size(self.stream)
@@ -322,7 +325,7 @@ class Evaluation:
             error=sum(errors.values()) / len(errors),
             errors=errors,
             window=window,
-            windows=errors_by_window(wrong, window),
+            windows=tuple(errors_by_window(wrong, window)),
             predictions=fingerprint(self.predictions.numpy()),
             updates=int(total["updated"]),
             update_rate=total["updated"] / len(self.stream),
