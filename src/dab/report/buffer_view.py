@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dab.utils import files
 from dab.utils.files import Location
 
-__all__ = ["BufferView", "Looks", "Sheet", "Shot", "buffer_view", "read_trace"]
+__all__ = ["TRACE", "BufferView", "Looks", "Sheet", "Shot", "buffer_view", "read_trace"]
 
+TRACE = "trace.npz"
+LARGEST = 256 * 2**20  # bytes of such a file; a usual one has some MB
 WINDOWS = 60  # into which a stream is cut to measure rates
 
 Trace = Mapping[str, NDArray[Any]]
@@ -66,12 +69,9 @@ class BufferView:
 
 
 def read_trace(folder: Location) -> dict[str, NDArray[Any]]:
-    """The arrays that a run recorded; none if it has no trace."""
-    file = folder / "trace.npz"
-    if not file.is_file():
-        return {}
-    with file.open("rb") as content:
-        return dict(np.load(content, allow_pickle=False))
+    """The arrays that a run recorded."""
+    content = io.BytesIO(files.read(folder / TRACE, LARGEST))
+    return dict(np.load(content, allow_pickle=False))
 
 
 def buffer_view(trace: Trace) -> BufferView | None:

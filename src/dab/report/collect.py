@@ -1,23 +1,20 @@
-"""The runs of a folder, read one by one; a damaged run is named and left out."""
+"""The runs of a folder; those that cannot be read are named and left out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.results.result import FILE, Result
+from dab.benchmark.results.result import Problem, Result, results
 from dab.benchmark.results.shards import pooled
-from dab.benchmark.running.progress_file import PROGRESS, Progress
+from dab.benchmark.running.progress_file import Progress, progresses
 from dab.report.palette import order
-from dab.utils import files
 from dab.utils.files import Location
 
-__all__ = ["Collected", "NoRunsError", "Run", "collect", "whole_runs", "written_at"]
+__all__ = ["Collected", "NoRunsError", "Run", "collect", "whole_runs"]
 
 
 class NoRunsError(ValueError):
@@ -31,7 +28,7 @@ class Run:
     names: tuple[str, ...]  # of its folders
     card: RunCard
     window: int
-    windows: Sequence[float]
+    windows: tuple[float, ...]
     result: Result | None
     progress: Progress | None
 
@@ -42,60 +39,27 @@ class Collected:
 
     out: Location
     runs: tuple[Run, ...]  # in the order in which they are shown
-    problems: tuple[str, ...]  # each names a file that was left out, and says why
+    problems: tuple[Problem, ...]
 
 
 def collect(out: Location) -> Collected:
     """Read every run in a folder; a `NoRunsError` if none can be read."""
     if not out.is_dir():
         raise NoRunsError(f"there is no folder {out}")
-    runs: list[Run] = []
-    problems: list[str] = []
-    for found in _read(out):
-        if isinstance(found, Run):
-            runs.append(found)
-        else:
-            problems.append(str(found))
+    problems: list[Problem] = []
+    runs = [
+        Run((result.card.run_id,), result.card, result.window, result.windows, result, None)
+        for result in results(out, problems)
+    ]
+    runs += [
+        Run((found.card.run_id,), found.card, found.window, found.windows, None, found)
+        for found in progresses(out, problems)
+    ]
+    if not runs and problems:
+        raise NoRunsError("\n".join([f"{out} has no readable run:", *map(str, problems)]))
     if not runs:
-        if problems:
-            raise NoRunsError("\n".join([f"{out} has no readable run:", *problems]))
         raise NoRunsError(f"{out} has no runs: `dab bench --out {out}` makes some")
     return Collected(out, tuple(sorted(runs, key=_place)), tuple(problems))
-
-
-def _read(out: Location) -> Iterator[Run | ValueError]:
-    for file in files.found(out, f"*/{FILE}"):
-        try:
-            result = _result(file, written_at(file))
-        except (ValueError, OSError) as error:
-            yield error if isinstance(error, ValueError) else ValueError(f"{file}: {error}")
-        else:
-            name = (file.parent.name,)
-            yield Run(name, result.card, result.window, result.windows, result, None)
-    for file in files.found(out, f"*/{PROGRESS}"):
-        if (file.parent / FILE).exists():
-            continue
-        try:
-            progress = Progress.read(file.parent)
-        except (ValueError, OSError) as error:
-            yield error if isinstance(error, ValueError) else ValueError(f"{file}: {error}")
-        else:
-            if progress is not None:
-                name = (file.parent.name,)
-                yield Run(name, progress.card, progress.window, progress.windows, None, progress)
-
-
-def written_at(file: Location) -> int:
-    """When a file was written. In a store, results are final, and asking for each is slow."""
-    return file.stat().st_mtime_ns if isinstance(file, Path) else 0
-
-
-@lru_cache(maxsize=4096)
-def _result(file: Location, written_at: int) -> Result:
-    """A result, read once however often the folder is looked at."""
-    result = Result.read(file.parent)
-    assert result is not None
-    return result
 
 
 def _place(run: Run) -> tuple[Any, ...]:

@@ -143,9 +143,7 @@ def _scores(runs: Sequence[Run]) -> dict[str, Scores]:
     return scores
 
 
-def _curve(
-    windows: Sequence[Sequence[float]], window: int, ends: Sequence[int] | None
-) -> Curve:
+def _curve(windows: Sequence[Sequence[float]], window: int, ends: Sequence[int] | None) -> Curve:
     """Means over the seeds, as far as all of them have come."""
     means = [fmean(column) for column in zip(*windows, strict=False)]
     smoothed = smooth(means, window, ends)

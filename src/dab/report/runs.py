@@ -1,4 +1,4 @@
-"""Each run on its own: its card, the command that repeats it, and what came out or how far it is."""
+"""Each run on its own: its card, the command that repeats it, and its outcome or progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dab.benchmark.results.identity import RunCard
+from dab.benchmark.results.result import Result
+from dab.benchmark.running.progress_file import Progress
 from dab.report.collect import Run, whole_runs
-from dab.report.reproduce import reproduce
+from dab.report.reproduce import repeat
 
 __all__ = ["Outcome", "RunView", "State", "make_run_views"]
 
@@ -57,21 +59,20 @@ def make_run_views(runs: Sequence[Run]) -> dict[str, RunView]:
 
 
 def _view(run: Run, samples: int | None) -> RunView:
-    card, command = run.card, reproduce(run.card, samples)
+    card, command = run.card, repeat(run.card, samples)
     title = f"{command.method}, {card.data.name}, {card.setting_title}, seed {card.seed}"
-    result, progress = run.result, run.progress
     return RunView(
-        title=title,
-        card=card,
-        command=command.text,
-        notes=tuple(command.notes),
-        outcome=result and Outcome(result.error, result.updates, result.seconds),
-        state=progress
-        and State(
-            progress.seen,
-            progress.samples,
-            100 * progress.seen / max(1, progress.samples),
-            progress.time,
-            fmean(run.windows) if run.windows else None,
-        ),
+        title, card, command.text, tuple(command.notes), _outcome(run.result), _state(run.progress)
     )
+
+
+def _outcome(result: Result | None) -> Outcome | None:
+    return None if result is None else Outcome(result.error, result.updates, result.seconds)
+
+
+def _state(progress: Progress | None) -> State | None:
+    if progress is None:
+        return None
+    seen, samples, windows = progress.seen, progress.samples, progress.windows
+    error = fmean(windows) if windows else None
+    return State(seen, samples, 100 * seen / max(1, samples), progress.time, error)

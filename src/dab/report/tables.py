@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dab.report.palette import order
 from dab.report.rows import Row
@@ -14,6 +13,13 @@ from dab.report.streams import Stream
 from dab.report.words import caption
 
 __all__ = ["Column", "Line", "Table", "make_tables", "to_csv"]
+
+# The columns of the CSV; errors by domain follow.
+PLAIN = ("data", "setting", "method", "capacity", "options", "seeds")
+NUMBERS = (
+    *("error", "deviation", "source_error", "difference", "worse_domains", "update_rate"),
+    *("cost", "memory"),
+)
 
 
 @dataclass(frozen=True)
@@ -86,16 +92,13 @@ def to_csv(streams: Sequence[Stream]) -> str:
     domains = list(dict.fromkeys(domain for stream in streams for domain in stream.domains))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    numbers = ("error", "deviation", "source_error", "difference", "worse_domains", "update_rate")
-    numbers += ("cost", "memory")
-    writer.writerow(["data", "setting", "method", "capacity", "options", "seeds", *numbers])
-    writer_row: list[Any]
+    writer.writerow([*PLAIN, *NUMBERS, *domains])
     for stream in streams:
         for row in stream.rows:
-            if row.scores is None:
-                continue
-            seeds = " ".join(map(str, row.scores.seeds))
-            writer_row = [stream.data, stream.setting, row.method, row.capacity, row.label.options]
-            writer_row += [seeds, *(getattr(row.scores, name) for name in numbers)]
-            writer.writerow(writer_row + [row.scores.errors.get(domain) for domain in domains])
+            if (scores := row.scores) is not None:
+                seeds = " ".join(map(str, scores.seeds))
+                plain = [stream.data, stream.setting, row.method, row.capacity, row.label.options]
+                numbers = [getattr(scores, name) for name in NUMBERS]
+                errors = [scores.errors.get(domain) for domain in domains]
+                writer.writerow([*plain, seeds, *numbers, *errors])
     return text.getvalue()

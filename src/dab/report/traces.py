@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
 
-from dab.benchmark.results.result import FILE
-from dab.report.buffer_view import BufferView, buffer_view, read_trace
-from dab.report.collect import written_at
+from dab.benchmark.results.result import Problem
+from dab.report.buffer_view import TRACE, BufferView, buffer_view, read_trace
+from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.typed_json import to_json
 
@@ -23,10 +23,10 @@ class Traces:
 
     def __init__(self, out: Location) -> None:
         self.out = out
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, Problem] = {}
 
     @property
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[Problem, ...]:
         return tuple(self._problems.values())
 
     def domain_sizes(self, name: str) -> tuple[int, ...] | None:
@@ -37,25 +37,25 @@ class Traces:
         """The run's buffer, and how many characters it takes on a page."""
         return self._read(name, _buffer_view)
 
-    def _read(self, name: str, read: Callable[[Location, int], T | None]) -> T | None:
-        if name in self._problems:
-            return None
+    def _read(self, name: str, read: Callable[[Location, tuple[int, ...]], T | None]) -> T | None:
         folder = self.out / name
         try:
-            return read(folder, written_at(folder / FILE))
+            return read(folder, files.version(folder / TRACE))
+        except FileNotFoundError:
+            return None
         except Exception as error:  # arrays can be damaged in many ways
-            trace = folder / "trace.npz"
-            self._problems[name] = f"{trace} is damaged ({error}): remove it, then run it again"
+            reason = f"{TRACE} is damaged ({error}), its buffer is not shown: remove the file"
+            self._problems[name] = Problem(str(folder), reason)
             return None
 
 
 @lru_cache(maxsize=512)
-def _domain_sizes(folder: Location, written_at: int) -> tuple[int, ...] | None:
+def _domain_sizes(folder: Location, version: tuple[int, ...]) -> tuple[int, ...] | None:
     trace = read_trace(folder)
     return tuple(trace["domain_sizes"].tolist()) if "domain_sizes" in trace else None
 
 
 @lru_cache(maxsize=512)
-def _buffer_view(folder: Location, written_at: int) -> tuple[int, BufferView] | None:
+def _buffer_view(folder: Location, version: tuple[int, ...]) -> tuple[int, BufferView] | None:
     view = buffer_view(read_trace(folder))
     return None if view is None else (len(json.dumps(to_json(view))), view)

@@ -44,8 +44,8 @@ def opening(stream: str, domains: int, rows: Sequence[Row]) -> str:
     else:
         row, scores = adapted[0]
         sentences.append(
-            f"On {stream}, {row.label.phrase} has the lowest error, {scores.error:.1f} %; no run of "
-            "the source model has finished to compare it with."
+            f"On {stream}, {row.label.phrase} has the lowest error, {scores.error:.1f} %; there is "
+            "no finished run of the source model to compare it with."
         )
     sentences.append(_seeds([scores for _, scores in done]))
     if unfinished := sum(row.in_progress for row in rows):
@@ -133,7 +133,9 @@ def caption(rows: Iterable[Row]) -> str:
     return f"Error in %, averaged over all domains, from {_counted(scores)}."
 
 
-def glossary(data: Iterable[str], settings: Iterable[str], methods: Iterable[str]) -> list[Term]:
+def glossary(
+    data: Iterable[str], settings: Iterable[str], methods: Iterable[str]
+) -> tuple[Term, ...]:
     """The words of a report: its data sets, settings and methods, and what the columns mean."""
     terms = [Term(name, text) for name in data if (text := _data(name))]
     terms += [Term(setting, Setting.parse(setting).description) for setting in settings]
@@ -154,7 +156,7 @@ def glossary(data: Iterable[str], settings: Iterable[str], methods: Iterable[str
             year = "" if method.year is None else f" ({method.year})"
             summary = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
             terms.append(Term(f"{title(name)}{year}", summary))
-    return terms
+    return tuple(terms)
 
 
 def _data(name: str) -> str | None:

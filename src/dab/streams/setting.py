@@ -73,6 +73,25 @@ class Setting:
         order = f"correlated{delta}"
         return order if self.shift == "continual" else f"{self.shift}+{order}"
 
+    @property
+    def description(self) -> str:
+        """The setting in words, for reports.
+
+        >>> Setting.parse("correlated").description
+        'One domain after another, changes unannounced; all images of a class come in a row.'
+        """
+        shift = {
+            "continual": "One domain after another, changes unannounced",
+            "reset_each_shift": "One domain after another; the method is reset at each change",
+            "gradual": "One corruption after another, each growing and fading again",
+            "mixed": "The images of all domains in random order",
+        }[self.shift]
+        if not self.correlated:
+            return f"{shift}; classes in random order."
+        if self.delta is None:
+            return f"{shift}; all images of a class come in a row."
+        return f"{shift}; images of a class come in bursts (Dirichlet, delta = {self.delta:g})."
+
     def severities(self, severity: int) -> list[int]:
         """The severities that a corruption goes through: a gradual one grows and fades again.
 
