@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,9 @@ class BufferView:
 def read_trace(folder: Location) -> dict[str, NDArray[Any]]:
     """The arrays that a run recorded."""
     content = io.BytesIO(files.read(folder / TRACE, LARGEST))
+    if not zipfile.is_zipfile(content):
+        raise ValueError("not an archive of arrays")
+    content.seek(0)
     return dict(np.load(content, allow_pickle=False))
 
 

@@ -39,7 +39,7 @@ def opening(stream: str, domains: int, rows: Sequence[Row]) -> str:
             f"On {stream}, the source model is wrong on {source.error:.1f} % of the images{mean}."
         )
         if adapted:
-            sentences.append(_best(*adapted[0], among=len(adapted), domains=domains))
+            sentences.append(_best(adapted, domains))
             sentences += _worse(adapted)
     else:
         row, scores = adapted[0]
@@ -54,17 +54,23 @@ def opening(stream: str, domains: int, rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _best(row: Row, scores: Scores, among: int, domains: int) -> str:
+def _best(adapted: Sequence[tuple[Row, Scores]], domains: int) -> str:
+    """On the lowest error; rows that a table shows with the same error share it."""
+    _, scores = adapted[0]
+    shared = [row.label.phrase for row, s in adapted if f"{s.error:.1f}" == f"{scores.error:.1f}"]
+    names, one = _listed(shared[:3]), len(shared) == 1
+    if len(shared) > 3:
+        names = f"{len(shared)} variants"
     below = round(-scores.difference, 1)
     if below < 0:
         return (
-            f"No method has a lower error; {row.label.phrase} comes closest with "
+            f"No method has a lower error; {names} {'comes' if one else 'come'} closest with "
             f"{scores.error:.1f} %, {_points(-below)} above the source model."
         )
-    has = "has the lowest error," if among > 1 else "has an error of"
+    has = f"{'has' if one else 'have'} the lowest error," if len(adapted) > 1 else "has an error of"
     against = f"{_points(below)} below the source model" if below else "the same as not adapting"
-    sentence = f"{row.label.phrase} {has} {scores.error:.1f} %, {against}"
-    if scores.worse_domains is None or domains == 1:
+    sentence = f"{names} {has} {scores.error:.1f} %, {against}"
+    if not one or scores.worse_domains is None or domains == 1:
         return f"{sentence}."
     if scores.worse_domains == 0:
         return f"{sentence}; it is not worse in any domain."
@@ -72,6 +78,16 @@ def _best(row: Row, scores: Scores, among: int, domains: int) -> str:
         f"{sentence}; it is worse than the source model in {scores.worse_domains} of {domains} "
         "domains."
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> _listed(["a"]), _listed(["a", "b"]), _listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _worse(adapted: Sequence[tuple[Row, Scores]]) -> list[str]:
@@ -89,8 +105,7 @@ def _worse(adapted: Sequence[tuple[Row, Scores]]) -> list[str]:
             f"{len(worse)} of {len(adapted)} variants are worse than the source model, "
             f"{worse[0]} by the most."
         ]
-    listed = " and ".join(filter(None, [", ".join(worse[:-1]), worse[-1]]))
-    return [f"{listed} {'is' if len(worse) == 1 else 'are'} worse than the source model."]
+    return [f"{_listed(worse)} {'is' if len(worse) == 1 else 'are'} worse than the source model."]
 
 
 def _points(value: float) -> str:
@@ -102,10 +117,9 @@ def _seeds(scores: Sequence[Scores]) -> str:
     counted = _counted(scores)
     if not deviations:
         return f"Each number is from {counted}, so the spread between seeds is unknown."
-    return (
-        f"Numbers are means over {counted}; the standard deviation between seeds is at most "
-        f"{_points(round(max(deviations), 1))}."
-    )
+    largest = round(max(deviations), 1)
+    most = f"at most {_points(largest)}" if largest else "below 0.1 points"
+    return f"Numbers are means over {counted}; the standard deviation between seeds is {most}."
 
 
 def _counted(scores: Sequence[Scores]) -> str:

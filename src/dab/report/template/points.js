@@ -8,6 +8,11 @@ function hoverPoints(node, box, points) {
     i => points[i].tip,
   );
 }
+const pen = make("canvas").getContext("2d");
+function widthOf(text) {
+  pen.font = `600 11.5px ${getComputedStyle(document.body).fontFamily}`; // as .label in page.css
+  return pen.measureText(text).width + 2;
+}
 // Labels next to their points, where they cover no point, line or other label and are nearest to
 // their own point; a label without room is shown only in the tooltip.
 function nameAll(box, marks, lines = []) {
@@ -23,7 +28,7 @@ function nameAll(box, marks, lines = []) {
   const gap = ([a, b, c, d], { x, y }) =>
     Math.hypot(Math.max(a - x, 0, x - c), Math.max(b - y, 0, y - d));
   for (const mark of marks) {
-    const width = mark.text.length * 7.4;
+    const width = widthOf(mark.text);
     const places = [
       [9, 4],
       [-9, 4],

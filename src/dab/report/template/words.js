@@ -40,7 +40,7 @@ function drawComparison() {
       ? make(
           "details",
           {},
-          make("summary", {}, `${names.length} only in ${where}`),
+          make("summary", {}, `Only in ${where}: ${names.length} row${names.length > 1 ? "s" : ""}`),
           make("div", {}, make("ul", {}, ...names.map(name => make("li", {}, name)))),
         )
       : null;
@@ -87,8 +87,8 @@ function drawComparison() {
           ),
         )
       : make("p", {}, "The two folders have no row in common."),
+    found.rows.length ? download(found.csv, "comparison.csv", "Download CSV") : null,
     only(found.only_here, data.title),
     only(found.only_there, found.other),
-    found.rows.length ? download(found.csv, "comparison.csv", "Download CSV") : null,
   );
 }
