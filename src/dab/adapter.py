@@ -53,6 +53,7 @@ class Adapter(nn.Module, ABC):
     year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
     forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
+    scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 
     def __init__(

@@ -149,9 +149,8 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TOOL",
-        choices=["tensorboard", "wandb", "mlflow"],
-        help="also write for tensorboard, wandb or mlflow, into a folder of that name beside the "
-        "results; may be repeated",
+        help="also log to tensorboard, wandb, mlflow or a logger of your own, into a folder of "
+        "that name beside the results; may be repeated",
     )
     parser.add_argument(
         "--import",

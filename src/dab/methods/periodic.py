@@ -19,6 +19,7 @@ class PeriodicAdapter(Adapter):
     Its memory has a `buffer` and a count `waiting` of the samples since the last update.
     """
 
+    scales_with_capacity = ("update_every",)
     update_every: int
 
     @abstractmethod

@@ -111,6 +111,11 @@ class Stream:
         return len(self.labels)
 
     @property
+    def parts(self) -> Sequence[Images]:
+        """The images of all domains, in their order."""
+        return self._parts
+
+    @property
     def fingerprint(self) -> str:
         """A hash of all images that are shown, whatever their order."""
         return fingerprint(*(part.fingerprint for part in self._parts))

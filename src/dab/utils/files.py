@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -18,6 +19,7 @@ __all__ = [
     "Location",
     "aside",
     "found",
+    "is_alive",
     "location",
     "read",
     "remove_unfinished",
@@ -27,6 +29,8 @@ __all__ = [
 
 Location: TypeAlias = "Path | UPath"
 """A folder or file on disk, or one that fsspec reaches: both are used like paths."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # Where a file is seen when all of it has come, and never before.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
@@ -107,6 +111,11 @@ def _beside(file: Path) -> Iterator[Path]:
         with unfinished.open("rb+") as written:
             os.fsync(written.fileno())  # or a power cut may leave the name without the content
         unfinished.replace(file)
+    except OSError as error:
+        if error.errno in FULL:  # says neither where, nor what to do
+            message = f"no space left on device for {file.name}: free some, or choose another disk"
+            raise OSError(error.errno, message, str(file.parent)) from error
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -116,11 +125,12 @@ def remove_unfinished(folder: Location) -> None:
     if not isinstance(folder, Path):
         return  # nothing is half written there
     for unfinished in folder.glob(f"*.{socket.gethostname()}.*.part"):
-        if not _is_alive(int(unfinished.suffixes[-2][1:])):
+        if not is_alive(int(unfinished.suffixes[-2][1:])):
             unfinished.unlink(missing_ok=True)
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine is running."""
     try:
         os.kill(process, 0)
         # One that was killed, but whose parent has not asked for it yet, can still be signalled.
@@ -141,22 +151,22 @@ def write(file: Location, content: bytes | str) -> None:
         unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def read(file: Location, largest: int) -> bytes:
-    """The content of a regular file of at most so many bytes; else a `ValueError`.
+def read(file: Location, largest: int | None = None) -> bytes:
+    """The content of a regular file, of at most so many bytes if given; else a `ValueError`.
 
     Never waits, as a plain `open` would for a FIFO.
     """
     if not isinstance(file, Path):
-        if file.stat().st_size > largest:
+        if largest is not None and file.stat().st_size > largest:
             raise ValueError(f"more than {largest:,} bytes")
         return bytes(file.read_bytes())
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
-        if status.st_size > largest:
+        if largest is not None and status.st_size > largest:
             raise ValueError(f"more than {largest:,} bytes")
-        return opened.read(largest)
+        return opened.read()
 
 
 def version(file: Location) -> tuple[int, ...]:

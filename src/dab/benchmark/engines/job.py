@@ -10,8 +10,9 @@ from types import ModuleType
 from dab.benchmark.cell import Cell
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.results.result import Result
+from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.loggers import create_logger
-from dab.benchmark.running.run import Watch, identity_card, run, stream_of
+from dab.benchmark.running.run import Watch, identity_card, run
 from dab.benchmark.tasks.task import Task, TaskRecipe
 from dab.streams import Stream
 from dab.utils.files import Location

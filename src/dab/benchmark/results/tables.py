@@ -10,8 +10,8 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dab.utils import files
 from dab.benchmark.results.summary import Row
+from dab.utils import files
 from dab.utils.files import Location
 
 if TYPE_CHECKING:

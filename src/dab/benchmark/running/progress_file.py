@@ -10,15 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dab.benchmark.results.errors import errors_by_window, window_size
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.results.result import (
-    FILE,
-    Problem,
-    errors_by_window,
-    note_problem,
-    read_run_file,
-    window_size,
-)
+from dab.benchmark.results.result import FILE, Problem, read_run_file, skipping
 from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
@@ -91,10 +85,6 @@ def progresses(out: Location, problems: list[Problem] | None = None) -> Iterator
     for file in files.found(out, f"*/{PROGRESS}"):
         if (file.parent / FILE).exists():
             continue
-        try:
-            found = Progress.read(file.parent)
-        except (OSError, ValueError) as error:
-            note_problem(file.parent, error, problems)
-            continue
-        if found is not None:
-            yield found
+        with skipping(file.parent, problems):
+            if (found := Progress.read(file.parent)) is not None:
+                yield found

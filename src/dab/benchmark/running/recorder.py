@@ -1,4 +1,4 @@
-"""What a method's buffer held on its way over a stream, for a look inside afterwards."""
+"""What a method's buffer held along the stream, for a look inside afterwards."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ __all__ = ["Recorder"]
 LOOKS = 150  # at the buffer's classes and ages
 SHOTS = 6  # of the images themselves
 IMAGES = 64  # in a shot
+NOTED = (
+    *("look_at", "buffer_classes", "batch_classes", "buffer_ages"),
+    *("shot_at", "buffer_images", "buffer_labels", "batch_images", "batch_labels"),
+)
 SIDE = 64  # the longer side of an image in a shot, at most
 
 
@@ -115,6 +119,10 @@ class Recorder:
         return {name: torch.stack(tensors) for name, tensors in self._noted.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Resume; a state of something else raises a `ValueError` before anything changes."""
+        for name, tensor in state.items():
+            if name not in NOTED or not isinstance(tensor, Tensor) or not tensor.ndim:
+                raise ValueError(f"{name!r} is not what a recorder notes")
         self._noted = {name: list(tensor) for name, tensor in state.items()}
 
 

@@ -105,12 +105,23 @@ class Task:
     source_images: Callable[[], Tensor] | None
     published_as: str | None = None
 
-    @cached_property
+    @property
     def weights(self) -> str:
         """A hash of the source model's weights."""
-        state = self.model().state_dict()
-        numbers = ((name, value.cpu().reshape(-1)) for name, value in state.items())
-        return fingerprint(*chain(*((name, v.view(torch.uint8).numpy()) for name, v in numbers)))
+        return self._model_facts[0]
+
+    @property
+    def layers(self) -> frozenset[type[nn.Module]]:
+        """The classes of the source model's layers."""
+        return self._model_facts[1]
+
+    @cached_property
+    def _model_facts(self) -> tuple[str, frozenset[type[nn.Module]]]:
+        """What a run's identity has to know of the model, which is created once for all of it."""
+        model = self.model()
+        values = ((name, value.cpu().reshape(-1)) for name, value in model.state_dict().items())
+        weights = chain(*((name, value.view(torch.uint8).numpy()) for name, value in values))
+        return fingerprint(*weights), frozenset(map(type, model.modules()))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,158 @@
+"""The code that a run's numbers depend on, as a hash.
+
+**What counts.** The modules that define the method with its base classes, the layers of the model,
+and the images of the stream; `ROOTS`, which every run goes through; and all modules of dab that
+any of these import, directly or through others, at the top of a file or inside a function.
+
+**What does not.** `EXCLUDED`: what runs, stores, shows or schedules, but never touches an image, a
+logit or a label. Whatever such code hands to a run (options, the list of images, weights) is on the
+run's card by its content.
+
+Imports are read from the source, without running it. Imports for type checkers do not count.
+`CATALOGS` import every method just to register it, so only the names that are really taken from
+them are followed. A class from outside the package counts with its own file and what it imports of
+dab, unless it belongs to an installed library.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sysconfig
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from dab.utils.fingerprint import fingerprint
+
+__all__ = ["code_fingerprint", "modules_of", "own_code"]
+
+PACKAGE = Path(__file__).parents[2]
+
+ROOTS = ("dab.benchmark.compute", "dab.benchmark.running.evaluation")
+CATALOGS = ("dab", "dab.methods")
+EXCLUDED = ("dab.__main__", "dab.benchmark", "dab.cli", "dab.report", "dab.testing", "dab.utils")
+# Parts of an excluded package that count all the same.
+COUNTED = (*ROOTS, "dab.benchmark.results.errors")
+
+
+class Import(NamedTuple):
+    """A module, and the names that are taken from it: none for the module itself."""
+
+    module: str
+    names: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=256)
+def code_fingerprint(classes: frozenset[type]) -> str:
+    """A hash of the code that a run with these classes depends on; computed once per process."""
+    return own_code(classes)
+
+
+def own_code(classes: Iterable[type], package: Path = PACKAGE) -> str:
+    """A hash of the code that a run with these classes depends on.
+
+    Args:
+        classes: of the method, the model's layers and the stream's images.
+        package: folder of the package, if it is not the one that is running.
+    """
+    outside = sorted({file for cls in classes if (file := _outside(cls))})
+    own = modules_of(classes, package)
+    texts = [*(file.read_text() for file in outside)]
+    for module in sorted(own):
+        texts += [module, _file(module, package).read_text()]
+    return fingerprint(*texts)
+
+
+def modules_of(classes: Iterable[type], package: Path = PACKAGE) -> set[str]:
+    """The modules of dab that a run with these classes depends on."""
+    roots = [*ROOTS, *(cls.__module__ for cls in classes if _is_ours(cls.__module__))]
+    waiting = [Import(root) for root in roots]
+    for file in {file for cls in classes if (file := _outside(cls))}:
+        waiting += _imports(file.read_text(), "", False)
+    found: set[str] = set()
+    while waiting:
+        for module in _resolve(waiting.pop(), package):
+            if module not in found and _counts(module):
+                found.add(module)
+                file = _file(module, package)
+                waiting += _imports(file.read_text(), module, file.name == "__init__.py")
+    return found
+
+
+def _counts(module: str) -> bool:
+    if module in COUNTED:
+        return True
+    return not any(module == name or module.startswith(f"{name}.") for name in EXCLUDED)
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "dab"
+
+
+def _file(module: str, package: Path) -> Path:
+    path = package.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _exists(module: str, package: Path) -> bool:
+    return _file(module, package).exists()
+
+
+def _resolve(wanted: Import, package: Path) -> Iterator[str]:
+    """The modules of the package that an import brings in."""
+    module, names = wanted
+    if not _is_ours(module) or not _exists(module, package):
+        return
+    submodules = [f"{module}.{name}" for name in names if _exists(f"{module}.{name}", package)]
+    yield from submodules
+    if module not in CATALOGS:
+        if len(submodules) < len(names) or not names:
+            yield module
+        return
+    text = _file(module, package).read_text()
+    for inner in _imports(text, module, True):
+        if taken := tuple(name for name in inner.names if name in names):
+            yield from _resolve(Import(inner.module, taken), package)
+
+
+@lru_cache(maxsize=1024)
+def _imports(text: str, module: str, is_package: bool) -> list[Import]:
+    """All imports of dab in a source text."""
+    found: list[Import] = []
+    for node in _nodes(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [Import(alias.name) for alias in node.names if alias.name not in CATALOGS]
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                parents = module.split(".")
+                parents = parents[: len(parents) - node.level + is_package]
+                source = ".".join([*parents, *filter(None, [source])])
+            found.append(Import(source, tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dab":
+            found.append(Import("dab", (node.attr,)))  # after `import dab`
+    return [wanted for wanted in found if _is_ours(wanted.module)]
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield from _nodes(child)
+
+
+@cache
+def _outside(cls: type) -> Path | None:
+    """The file of a class that belongs neither to the package nor to an installed library."""
+    if _is_ours(cls.__module__) or cls.__module__ == "builtins":
+        return None
+    try:
+        file = Path(inspect.getfile(cls)).resolve()
+    except (OSError, TypeError):  # written in C, or typed in
+        return None
+    libraries = {Path(folder).resolve() for folder in sysconfig.get_paths().values()}
+    return None if libraries & set(file.parents) or not file.exists() else file
