@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,18 +14,23 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
+from dab.benchmark.results.result import Result, results
 from dab.cli import main
 from dab.report import gather
-from dab.report.watch import application, listen
-from dab.utils import files
-from tests.integration.test_report_browser import browser  # noqa: F401
-from tests.support.report_runs import make_runs
+from dab.report.page import to_json
+from dab.report.watch import HEADERS, application, listen, server
+from tests.support.browser import browser  # noqa: F401
+from tests.support.report_runs import make_runs, save, take_back
+
+PATIENCE = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +43,9 @@ class Site:
 
     def __init__(self, out: Path, **options: Any) -> None:
         self.socket = listen()
-        self.address = "http://{}:{}".format(*self.socket.getsockname())
-        served = application(out, every=0.2, **options)
-        self.server = uvicorn.Server(uvicorn.Config(served, log_level="error"))
+        self.host, self.port = self.socket.getsockname()
+        self.address = f"http://{self.host}:{self.port}"
+        self.server = server(application(out, every=0.2, **options), patience=PATIENCE)
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
         self.thread.start()
         while not self.server.started:
@@ -73,38 +79,25 @@ def site(out: Path) -> Iterator[Site]:
     site.close()
 
 
-def under_way(out: Path, method: str, seen: int) -> tuple[Path, str]:
-    """Make the runs of a method unfinished; one of them, and its result as it was."""
-    results = {}
-    for file in out.glob("*/result.json"):
-        result = json.loads(file.read_text())
-        if result["card"]["method"] == method:
-            results[file] = file.read_text()
-            tell(file, result, seen)
-            file.unlink()
-    return next(iter(results.items()))
-
-
-def tell(file: Path, result: dict, seen: int) -> None:
-    progress = {"card": result["card"], "seen": seen, "samples": 210, "window": 16}
-    progress |= {"windows": result["windows"][: seen // 16], "time": time.time()}
-    file.with_name("progress.json").write_text(json.dumps(progress))
+def under_way(out: Path, method: str, seen: int) -> Result:
+    """Make the runs of a method unfinished; one of them as it was."""
+    found = [result for result in results(out) if result.card.method == method]
+    for result in found:
+        take_back(result, out, seen)
+    return found[0]
 
 
 def new_runs(out: Path) -> None:
-    """A run that stands before others of its stream, and one of a stream that stands first."""
-    found = [json.loads(file.read_text()) for file in out.glob("*/result.json")]
-    place = ("source", "correlated", 0)
+    """A run that comes before others of its stream, and one of a stream that comes first."""
     (source,) = [
-        one for one in found if (*map(one["card"].get, ("method", "setting", "seed")),) == place
+        result
+        for result in results(out)
+        if result.card.is_source and (result.card.setting, result.card.seed) == ("correlated", 0)
     ]
-    card = source["card"]
-    cards = {
-        "row": {**card, "options": {"output": "other"}, "source_error": source["error"]},
-        "stream": {**card, "data": {**card["data"], "name": "a"}},
-    }
-    for name, changed in cards.items():
-        files.write(out / name / "result.json", json.dumps({**source, "card": changed}))
+    card = source.card
+    other = replace(card, options={"output": "other"}, source_error=source.error)
+    save(replace(source, card=other), out)
+    save(replace(source, card=replace(card, data=replace(card.data, name="a"))), out)
 
 
 def test_the_server_answers_this_machine_alone(site):
@@ -144,11 +137,11 @@ def test_the_data_is_what_is_there_now(site, out):
     assert status == 200
     found = json.loads(text)
     assert found.pop("now") == pytest.approx(time.time(), abs=61)
-    assert found == gather(out)
+    assert found == json.loads(json.dumps(to_json(gather(out))))
     under_way(out, "note", 96)
     status, text, other = site.get("/data.json")
     assert tag != other
-    assert sum("seen" in run for run in json.loads(text)["runs"].values()) == 2
+    assert sum(run["state"] is not None for run in json.loads(text)["runs"].values()) == 2
 
 
 def test_what_did_not_change_is_not_sent_again(site):
@@ -165,20 +158,154 @@ def test_an_empty_folder_is_waited_for(tmp_path):
     status, text, _ = site.get("/")
     site.close()
     assert status == 200
-    assert "to come: waiting for a run" in text
+    assert "Waiting for a run" in text
+    assert "to come" in text
     assert 'http-equiv="refresh"' in text
 
 
-def test_a_damaged_result_is_named_and_does_not_end_the_server(site, out):
+def test_a_damaged_result_is_named_and_the_rest_is_served(site, out):
     file = next(out.glob("*/result.json"))
-    before = file.read_text()
     file.write_text("{")
-    for path in ("/", "/data.json"):
-        status, text, _ = site.get(path)
-        assert status == 500
-        assert f"{file} is damaged" in text
-    file.write_text(before)
+    status, text, _ = site.get("/data.json")
+    assert status == 200
+    found = json.loads(text)
+    assert [problem["run"] for problem in found["problems"]] == [str(file.parent)]
+    assert len(found["runs"]) == 13
+    status, text, _ = site.get("/")
+    assert status == 200
+    assert file.parent.name in text
+
+
+def test_if_every_result_is_damaged_the_page_says_so_and_waits(site, out):
+    for file in out.glob("*/result.json"):
+        file.write_text("{<b>")
+    status, text, _ = site.get("/")
+    assert status == 200
+    assert "no readable run" in text
+    assert str(file.parent) in text
+    assert site.get("/data.json")[0] == 500
+
+
+# Headers and slow clients
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "status"),
+    [
+        ("/", "localhost", 200),
+        ("/data.json", "localhost", 200),
+        ("/nothing", "localhost", 404),
+        ("/", "evil.example", 400),
+    ],
+)
+def test_every_response_has_the_usual_headers(path, host, status, site):
+    connection = HTTPConnection(site.host, site.port)
+    connection.request("GET", path, headers={"Host": host})
+    answer = connection.getresponse()
+    assert answer.status == status
+    for name, value in HEADERS.items():
+        found = answer.headers.get_all(name)
+        assert len(found) == 1
+        if (path, status, name) not in [
+            ("/", 200, "content-security-policy"),
+            ("/data.json", 200, "cache-control"),
+        ]:
+            assert found == [value]
+    assert answer.headers["server"] is None
+    if (path, status) == ("/", 200):
+        allowed = answer.headers["content-security-policy"]
+        page = answer.read().decode()
+        assert "frame-ancestors 'none'" in allowed
+        assert "unsafe-inline" not in re.search("script-src [^;]*", allowed).group()
+        assert allowed.removesuffix("; frame-ancestors 'none'") in page
+    connection.close()
+
+
+def dropped_after(client: socket.socket) -> float:
+    """Seconds until the server has hung up."""
+    start = time.monotonic()
+    client.settimeout(20)
+    try:
+        while client.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"G",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12",
+        b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nG",
+    ],
+)
+def test_a_client_that_stalls_is_dropped(sent, site):
+    with socket.create_connection((site.host, site.port)) as client:
+        client.sendall(sent)
+        assert dropped_after(client) < 10 * PATIENCE
     assert site.get("/")[0] == 200
+
+
+def test_a_client_that_sends_byte_by_byte_is_dropped(site):
+    start = time.monotonic()
+    with socket.create_connection((site.host, site.port)) as client:
+        with suppress(OSError):
+            for _ in range(200):
+                client.sendall(b"G")
+                time.sleep(PATIENCE / 10)
+    assert time.monotonic() - start < 10 * PATIENCE
+
+
+def ask_without_reading(site: Site) -> socket.socket:
+    """A client that asks for more than the buffers between it and the server hold."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((site.host, site.port))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return client
+
+
+@pytest.fixture
+def large(out: Path) -> Iterator[Site]:
+    """A site whose page is larger than what a kernel buffers for a connection."""
+    problems = [out / f"problem {number}" for number in range(3)]
+    for folder in problems:
+        folder.mkdir()
+    for file in out.glob("*/result.json"):
+        result = Result.read(file.parent)
+        windows = result.windows * 4000
+        save(replace(result, windows=windows), out)
+    site = Site(out)
+    yield site
+    site.close()
+
+
+def test_a_client_that_does_not_read_is_dropped(large):
+    with ask_without_reading(large) as client:
+        deadline = time.monotonic() + 30
+        while not large.server.server_state.connections and time.monotonic() < deadline:
+            time.sleep(0.01)
+        while large.server.server_state.connections and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not large.server.server_state.connections
+        assert client.fileno() >= 0
+
+
+def test_a_client_that_reads_slowly_gets_everything(large):
+    expected = large.get("/")[1]
+    with ask_without_reading(large) as client:
+        start, received = time.monotonic(), b""
+        while len(received) < len(expected):
+            part = client.recv(1 << 18)
+            assert part
+            received += part
+            time.sleep(0.02)
+        assert time.monotonic() - start > 2 * PATIENCE
+    assert received.partition(b"\r\n\r\n")[2].decode() == expected
 
 
 def test_a_port_that_is_taken_is_named(site, out, capsys):
@@ -196,7 +323,7 @@ def test_the_command_serves_until_interrupted(out):
     try:
         # It listens before it says so, and answers as soon as it can.
         with urllib.request.urlopen(address, timeout=20) as answer:
-            assert b"Under way" in answer.read()
+            assert b"In progress" in answer.read()
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
@@ -206,7 +333,7 @@ def test_the_command_serves_until_interrupted(out):
 def test_an_open_page_follows_the_runs(site, out, browser):  # noqa: F811
     from playwright.sync_api import expect
 
-    file, result = under_way(out, "note", 96)
+    result = under_way(out, "note", 96)
     complaints, foreign = [], []
     page = browser.new_page()
     page.on("console", lambda message: complaints.append(message.text))
@@ -214,10 +341,10 @@ def test_an_open_page_follows_the_runs(site, out, browser):  # noqa: F811
     page.on("request", lambda r: foreign.append(r.url) if site.address not in r.url else None)
     page.goto(site.address)
     page.get_by_role("navigation").get_by_text("tiny, correlated").click()
-    running = page.locator("#underway .running")
+    running = page.locator("#progress .running")
     expect(running).to_have_count(2)
     expect(running.first).to_contain_text("46 %")
-    tent = page.locator("#legend").get_by_role("button", name="tent")
+    tent = page.locator("#legend").get_by_role("button", name="TENT")
     tent.click()
     page.locator("#filter").fill("note")
     table = page.locator("#tables .setting").filter(has_text="correlated")
@@ -234,10 +361,10 @@ def test_an_open_page_follows_the_runs(site, out, browser):  # noqa: F811
     expect(head).to_have_attribute("aria-sort", "ascending")
     expect(head.get_by_role("button")).to_be_focused()
 
-    tell(file, json.loads(result), 160)
+    folder = take_back(result, out, 160)
     expect(running.filter(has_text="76 %")).to_have_count(1)
-    file.write_text(result)
-    file.with_name("progress.json").unlink()
+    save(result, out)
+    (folder / "progress.json").unlink()
     expect(running).to_have_count(1)
     # What the reader had chosen is as it was.
     expect(tent).to_have_attribute("aria-pressed", "false")

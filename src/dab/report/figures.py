@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dab.report.buffer_view import Looks
-from dab.report.gather import Report
+from dab.report.report import Report
 from dab.report.rows import Row
 from dab.report.streams import Stream
 from dab.utils import files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dab.report.gather import Report
+from dab.report.report import Report
 from dab.report.rows import Row, Scores
 from dab.report.tables import Column, Line
 

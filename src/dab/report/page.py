@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 import dab
-from dab.report.gather import Report
+from dab.report.report import Report
 from dab.utils.typed_json import to_json
 
 __all__ = ["policy", "render", "to_json"]

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dab.report.collect import NoRunsError
-from dab.report.gather import gather
 from dab.report.page import policy, render, to_json
+from dab.report.report import gather
 from dab.utils.files import Location
 
 if TYPE_CHECKING:
