@@ -1,52 +1,69 @@
-# `make demo` and `make test` need Python >= 3.10 and make; everything else is installed into .venv.
+# `make demo` and `make test` need Python >= 3.10 and make. Everything else is installed into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# One thread a process: the tests run in parallel, and spinning threads would only wait for others.
-test fuzz: export OMP_NUM_THREADS := 1
+# One thread per process: the tests run in parallel, and threads that spin only slow each other.
+quick test fuzz: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test fuzz lint docs format benchmarks clean
+.PHONY: demo test quick fuzz lint docs format benchmarks dist clean
 
-demo: .venv/installed
+demo: .venv/demo
 	$(BIN)/dab bench --suite demo --out results/demo --cache results/cache
 	$(BIN)/dab report results/demo
 
 test: lint docs
 	$(BIN)/python -m pytest -q -n 2
 
-# The comparisons with slow twins again, on random inputs that are new each time.
-fuzz: .venv/installed
+# The inner loop: unit tests and doctests, under a minute.
+quick: .venv/dev
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/unit src
+
+# The comparisons with slow twins, on new random inputs each time.
+fuzz: .venv/dev
 	$(BIN)/python -m pytest -q -n 2 -m hypothesis --hypothesis-profile=fuzz
 
-lint: .venv/installed
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
-# The documentation, into site/; a link that leads nowhere fails.
-docs: .venv/installed
+# The documentation, into site/. A broken link fails.
+docs: .venv/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-format: .venv/installed
+format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmarks: .venv/installed
-	$(BIN)/python -m benchmarks.buffer
-	$(BIN)/python -m benchmarks.step
-	$(BIN)/python -m benchmarks.augmentations
-	$(BIN)/python -m benchmarks.corruptions
-	$(BIN)/python -m benchmarks.streams
-	$(BIN)/python -m benchmarks.decoding
+# Every module of benchmarks/, one after the other.
+benchmarks: .venv/dev
+	for module in $(sort $(basename $(notdir $(wildcard benchmarks/[!_]*.py)))); do \
+		$(BIN)/python -m benchmarks.$$module || exit 1; \
+	done
 
-# The stamp is newer than what it was made from, so a changed dependency installs again.
-.venv/installed: pyproject.toml constraints.txt
+# The sdist and the wheel, into dist/; the unpacked sdist then runs tests of its own.
+dist: .venv/dev
+	rm -rf dist
+	$(BIN)/python -m build
+	mkdir dist/unpacked && tar xf dist/*.tar.gz -C dist/unpacked --strip-components 1
+	cd dist/unpacked && PYTHONPATH=src ../../$(BIN)/python -m pytest -q -n 2 tests/unit
+	rm -rf dist/unpacked
+
+# A stamp is newer than what it was made from, so a changed dependency installs again.
+.venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	# The corruptions' test oracle asks for an opencv that clashes with the headless one.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		imagecorruptions-imaug==1.1.5
+	$(PIP) -c constraints.txt -e '.[benchmark]'
 	touch $@
 
+.venv/dev: pyproject.toml constraints.txt .ci/fit_torchvision.py
+	$(PYTHON) -m venv .venv
+	$(PIP) -c constraints.txt -e '.[dev]'
+	# The reference for the corruptions requires an opencv that conflicts with the headless one.
+	$(PIP) --no-deps imagecorruptions-imaug==1.1.5
+	$(BIN)/python .ci/fit_torchvision.py
+	touch .venv/demo $@
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis site results/demo results/cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site results/demo results/cache

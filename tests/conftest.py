@@ -1,9 +1,16 @@
 """Settings of all tests."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
+from dab import registry
 from dab.benchmark.engines import job
+from dab.benchmark.tasks import TASKS
+from tests.support.benchmark_task import TinyTask
 
 # It registers methods that fail and kill, for processes of engines; here all tests would meet them.
 collect_ignore = ["support/engine_task.py"]
@@ -19,3 +26,12 @@ settings.load_profile("repeatable")
 def _forget_tasks() -> None:
     """A process makes a task once; tests put others in its place."""
     job._task.cache_clear()
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The tiny task by name, methods that are forgotten again, and a folder to be in."""
+    monkeypatch.setitem(TASKS._entries, "tiny", TinyTask)
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)

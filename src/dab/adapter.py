@@ -16,7 +16,8 @@ from dab.buffers import Buffer
 from dab.outputs import Output, create_output
 from dab.parts import snapshot as states
 from dab.parts.borrow import Borrowed
-from dab.parts.features import Features, FeatureSource
+from dab.parts.features import Features, FeatureSource, check_source
+from dab.parts.options import checked
 from dab.parts.parameters import TrainedParameters
 from dab.parts.step import Step, Totals
 from dab.parts.validation import check_images, logits_of
@@ -56,6 +57,11 @@ class Adapter(nn.Module, ABC):
     scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+
     def __init__(
         self,
         model: nn.Module,
@@ -66,6 +72,7 @@ class Adapter(nn.Module, ABC):
         features: FeatureSource = None,
     ) -> None:
         super().__init__()
+        check_source(model, features)
         self.output = create_output(output)
         self.features = (
             Features(model, features) if self.output and self.output.needs_features else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torch import nn
 
 from dab.adapter import Adapter
+from dab.parts.options import check_options
+from dab.utils.suggest import unknown
 
 __all__ = ["create", "method", "methods", "register"]
 
@@ -41,7 +42,7 @@ def methods() -> list[str]:
 def method(name: str) -> type[Adapter]:
     """The class registered under a name."""
     if name not in _METHODS:
-        raise ValueError(f"unknown method {name!r}; there are: {', '.join(methods())}")
+        raise ValueError(unknown("method", name, methods()))
     return _METHODS[name]
 
 
@@ -54,11 +55,7 @@ def create(name: str, model: nn.Module, **options: Any) -> Adapter:
     'DAB'
     >>> dab.create("dab", model, capactiy=64)
     Traceback (most recent call last):
-    TypeError: dab has no option 'capactiy'; it has: capacity, batch_size, ...
+    TypeError: dab has no option 'capactiy', did you mean 'capacity'? It has: capacity, ...
     """
     cls = method(name)
-    known = [parameter for parameter in inspect.signature(cls).parameters if parameter != "model"]
-    for option in options:
-        if option not in known:
-            raise TypeError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
-    return cls(model, **options)
+    return cls(model, **check_options(cls, options))

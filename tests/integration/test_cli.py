@@ -19,12 +19,12 @@ import pytest
 import torch
 
 import dab
-from dab import registry
 from dab.benchmark import parse_method
 from dab.benchmark.suites import SUITES
 from dab.benchmark.tasks.task import TASKS
 from dab.cli import bench, main, parser
-from tests.support.benchmark_task import assert_same_runs, figures, tiny_task
+from tests.support.benchmark_task import assert_same_runs, by_method
+from tests.support.cli import HERE, STREAM, error_of, help_of, under_way
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -65,13 +65,6 @@ def test_the_names_are_those_of_the_tables():
 # Help
 
 COMMANDS = ["methods", "run", "bench", "report", "watch", "data"]
-
-
-def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([*command, "--help"])
-    assert caught.value.code == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -174,28 +167,6 @@ def test_every_suite_is_a_grid(name):
 # Bad input
 
 
-def error_of(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that is there of an error."""
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dab: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setitem(TASKS, "tiny", lambda recipe: tiny_task(samples=recipe.samples))
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-
-
-HERE = ["--jobs", "1"]  # other processes do not know the tiny task
-STREAM = ["--data", "tiny", "--corruptions", "contrast", "brightness", "--batch-size", "16"]
-
-
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(
     ("arguments", "culprit"),
@@ -276,7 +247,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
     command = ["run", "tent", "lr=0.005", *STREAM, "--seed", "3", "--setting", "correlated"]
     assert main([*command, "--severity", "4", "--samples", "50"]) == 0
     captured = capsys.readouterr()
-    results = figures(tmp_path / "results")
+    results = by_method(tmp_path / "results")
     assert sorted(results) == ["source", "tent"]
     card = results["tent"]["card"]
     assert card["options"]["lr"] == 0.005
@@ -342,7 +313,7 @@ def test_a_terminal_shows_bars_and_colors(monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "all runs" in captured.err
     assert "tent lr=0.5, tiny, continual, seed 0" in captured.err
-    error = figures(Path("results"))["tent"]["error"]
+    error = by_method(Path("results"))["tent"]["error"]
     assert re.search(rf"\x1b\[31m *{error:.1f} ↑", captured.out)
 
 
@@ -411,7 +382,7 @@ class Broken(Source):
 def test_a_method_of_ones_own_runs():
     Path("dab.py").write_text(MINE)  # of all names
     assert main(["run", "mine", "step=2", *STREAM, "--import", "dab.py"]) == 0
-    assert figures(Path("results"))["mine"]["admitted"] == 2 * sum(range(1, 11))
+    assert by_method(Path("results"))["mine"]["admitted"] == 2 * sum(range(1, 11))
     assert sys.modules["dab"] is dab
 
 
@@ -420,7 +391,7 @@ def test_a_module_of_ones_own_is_imported_by_name(monkeypatch, tmp_path):
     Path("own_methods_of_a_test.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["run", "mine", *STREAM, "--import", "own_methods_of_a_test"]) == 0
-    assert figures(Path("results")).keys() == {"source", "mine"}
+    assert by_method(Path("results")).keys() == {"source", "mine"}
 
 
 @pytest.mark.usefixtures("tiny")
@@ -465,12 +436,6 @@ from tests.support.benchmark_task import tiny_task
 TASKS["tiny"] = lambda recipe: tiny_task(samples=recipe.samples)
 sys.exit(main())
 """
-
-
-def under_way(out: Path) -> list[Path]:
-    """The folders of runs that have left a checkpoint and no result yet."""
-    begun = [file.parent for file in out.glob("*/checkpoint.pt")]
-    return [folder for folder in begun if not (folder / "result.json").exists()]
 
 
 @pytest.mark.usefixtures("tiny")

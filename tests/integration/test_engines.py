@@ -30,8 +30,8 @@ from dab.benchmark.tasks.task import TASKS
 from dab.cli import main
 from dab.streams import Setting
 from dab.utils import files
-from tests.integration.test_cli import error_of, under_way
 from tests.support.benchmark_task import assert_same_runs, tiny_cell
+from tests.support.cli import error_of, under_way
 
 ROOT = Path(__file__).parent.parent.parent
 PLUGIN = "tests.support.engine_task"

@@ -29,7 +29,7 @@ from dab.streams import Setting
 from tests.support.benchmark_task import tiny_task
 from tests.support.nets import imagenet_net
 from tests.support.pictures import jpeg
-from tests.unit.test_tables import made_up
+from tests.support.results import made_up
 
 DATA = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109")
 MODEL = "tests.support.nets:imagenet_net"

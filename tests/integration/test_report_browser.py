@@ -15,11 +15,10 @@ import pytest
 
 from dab.benchmark.results.result import results
 from dab.report import gather, render
-from tests.support.browser import browser  # noqa: F401
 from tests.support.report_runs import make_pieces, make_runs, save
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-from playwright.sync_api import Browser, Page, expect  # noqa: E402
+pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+from playwright.sync_api import Browser, Page, expect
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ class Visit:
 
 
 @pytest.fixture(params=[("light", 1240), ("dark", 400)], ids=str)
-def visit(request, browser: Browser, report: Path) -> Iterator[Visit]:  # noqa: F811
+def visit(request, browser: Browser, report: Path) -> Iterator[Visit]:
     """The report as it opens from disk; at the end it must have been quiet and alone."""
     scheme, width = request.param
     context = browser.new_context(
@@ -303,7 +302,7 @@ def test_what_takes_the_focus_has_a_name_and_keys(visit):
     expect(page.locator("#tip")).to_be_hidden()
 
 
-def test_a_stream_in_pieces_has_no_time_of_its_own(browser, tmp_path):  # noqa: F811
+def test_a_stream_in_pieces_has_no_time_of_its_own(browser, tmp_path):
     (tmp_path / "page.html").write_text(render(gather(make_pieces(tmp_path, seeds=(0,)))))
     visit = Visit(browser.new_page())
     page = visit.page
@@ -363,7 +362,7 @@ def test_the_table_can_be_downloaded(visit, runs):
     visit.requests[:] = [url for url in visit.requests if not url.startswith("blob:")]
 
 
-def test_two_folders_are_compared_and_problems_listed(browser, runs, tmp_path):  # noqa: F811
+def test_two_folders_are_compared_and_problems_listed(browser, runs, tmp_path):
     other = Path(shutil.copytree(runs, tmp_path / "<i>before</i>"))
     for result in list(results(other)):
         if result.card.method == "tent":

@@ -19,8 +19,8 @@ from dab.benchmark.results.summary import summarize
 from dab.benchmark.running.run import stream_of
 from dab.cli import main
 from dab.streams import Domain, Setting, Shard, Stream
-from tests.integration.test_cli import HERE, STREAM, error_of, tiny  # noqa: F401  # a fixture
 from tests.support.benchmark_task import CORRUPTIONS, pictures, tiny_cell, tiny_task
+from tests.support.cli import HERE, STREAM, error_of
 
 KINDS = ["interleaved", "consecutive"]
 

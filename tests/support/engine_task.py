@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import dab
-from dab.benchmark.tasks.task import TASKS
+from dab.benchmark.tasks import register_task
 from dab.methods.source import Source
 from dab.methods.tent import TENT
-from tests.support.benchmark_task import tiny_task
+from tests.support.benchmark_task import TinyTask
 
-TASKS["tiny"] = lambda recipe: tiny_task(samples=recipe.samples)  # type: ignore[index]
+register_task("tiny")(TinyTask)
 
 
 @dab.register("slow")

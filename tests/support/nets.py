@@ -1,90 +1,15 @@
-"""Tiny classifiers, one for each kind of normalization, and streams for them."""
+"""The tiny nets of `dab.testing`, one with 1000 classes, and one with norms of its own."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dab.data.transform import Transform
+from dab.testing.nets import CLASSES, SIZE, TinyViT, conv_net, net, stream
 
-CLASSES = 6
-SIZE = 8
-
-
-class Block(nn.Module):
-    """A transformer block: attention and a small MLP, each behind a LayerNorm."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width)
-        self.attention = nn.MultiheadAttention(width, num_heads=2, batch_first=True)
-        self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
-        )
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.norm1(tokens)
-        tokens = tokens + self.attention(x, x, x, need_weights=False)[0]
-        return tokens + self.mlp(self.norm2(tokens))
-
-
-class TinyViT(nn.Module):
-    """Patches, one block with dropout around it, mean over tokens, a linear head."""
-
-    def __init__(self, classes: int, width: int = 12, patch: int = 4, blocks: int = 1) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, width, patch, stride=patch)
-        self.dropout = nn.Dropout(0.5)
-        self.blocks = nn.Sequential(*(Block(width) for _ in range(blocks)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        tokens = self.patches(images).flatten(2).transpose(1, 2)
-        return self.head(self.norm(self.blocks(self.dropout(tokens))).mean(dim=1))
-
-
-def conv_net(norm: type[nn.Module] | None, classes: int) -> nn.Sequential:
-    def normalize(width: int) -> nn.Module:
-        if norm is None:
-            return nn.Identity()
-        return nn.GroupNorm(2, width) if norm is nn.GroupNorm else norm(width)
-
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        normalize(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 3, padding=1),
-        normalize(8),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(8, classes),
-    )
-
-
-def net(kind: str, classes: int = CLASSES) -> nn.Module:
-    """A tiny net of this kind; equal calls give equal weights, and the global RNG is left alone."""
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        model: nn.Module
-        if kind == "layernorm":
-            model = TinyViT(classes)
-            head = model.head
-        else:
-            norms = {"groupnorm": nn.GroupNorm, "batchnorm": nn.BatchNorm2d, "none": None}
-            model = conv_net(norms[kind], classes)
-            head = model[-1]
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 1 and "norm" in name:
-                nn.init.normal_(parameter, 0.5, 0.1)  # affine parameters that have been trained
-        # Untrained heads are undecided; these have opinions, and not all the same.
-        nn.init.normal_(head.weight, std=4.0)
-        if kind == "batchnorm":
-            for _ in range(30):  # source statistics
-                model(torch.rand(64, 3, SIZE, SIZE) * torch.rand(64, 3, 1, 1))
-        return model.train()
+__all__ = ["CLASSES", "SIZE", "OwnNorms", "TinyViT", "conv_net", "imagenet_net", "net", "stream"]
 
 
 def imagenet_net() -> tuple[nn.Module, Transform]:
@@ -92,18 +17,23 @@ def imagenet_net() -> tuple[nn.Module, Transform]:
     return net("layernorm", classes=1000), Transform(resize=SIZE, crop=SIZE)
 
 
-def stream(
-    sizes: tuple[int, ...] = (8, 8, 8, 5, 1, 8, 8, 3, 8, 8),
-    seed: int = 0,
-    size: int = SIZE,
-    dtype: torch.dtype = torch.float32,
-) -> list[Tensor]:
-    """Batches of 8-bit images whose colors and textures differ."""
-    generator = torch.Generator().manual_seed(seed)
-    batches = []
-    for n in sizes:
-        color = torch.rand(n, 3, 1, 1, generator=generator)
-        texture = torch.rand(n, 3, size, size, generator=generator)
-        mixed = color + 0.7 * (texture - 0.5)
-        batches.append((mixed.clamp(0, 1) * 255).round().div(255).to(dtype))
-    return batches
+class MyGroupNorm(nn.Module):
+    """A norm of somebody's own, called with a keyword."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.group_norm(features, 2, self.weight, self.bias)
+
+
+class OwnNorms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3), MyGroupNorm(8)
+        self.head = nn.Linear(8, 6)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.norm(features=self.first(images))
+        return self.head(features.relu().mean(dim=(2, 3)))

@@ -1,4 +1,4 @@
-"""Picture files for tests."""
+"""Pictures, in files and in memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from dab.utils.fingerprint import fingerprint
 
 
 def picture(width: int = 224, height: int = 224, seed: int = 0) -> Image.Image:
@@ -30,3 +32,27 @@ def plant(root: Path, *paths: str, width: int = 224, height: int = 224) -> None:
     for seed, path in enumerate(paths):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(jpeg(picture(width, height, seed)))
+
+
+class Pictures:
+    """Random images in memory that keep account of what has been read of them."""
+
+    def __init__(self, labels, key=0, size=(16, 18)):
+        self.labels = np.asarray(labels, np.int64)
+        rng = np.random.default_rng(key)
+        self.images = rng.integers(0, 256, (len(self.labels), *size, 3), np.uint8)
+        self.read: list[int] = []
+
+    def __len__(self):
+        return len(self.labels)
+
+    def batch(self, indices):
+        self.read += np.asarray(indices).tolist()
+        return self.images[np.asarray(indices)]
+
+    @property
+    def fingerprint(self):
+        return fingerprint(self.images, self.labels)
+
+
+LABELS = np.arange(60) % 7

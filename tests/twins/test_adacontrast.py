@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from dab.augmentations import strong, weak
 from dab.methods import AdaContrast
 from dab.parts.ring_buffer import RingBuffer
+from dab.testing import same
 from tests.support.nets import TinyViT, net, stream
-from tests.support.same import same
-from tests.twins.test_cotta import SGD, close, log_softmax, move_towards, softmax
-from tests.twins.test_rotta import argmax, balanced
+from tests.support.twins import SGD, argmax, balanced, close, log_softmax, move_towards, softmax
 
 KINDS = ["layernorm", "groupnorm", "batchnorm"]
 

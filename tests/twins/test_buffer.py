@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, Trigger
-
-
-class SlowBalanced:
-    """Algorithm 1's buffer, as a list of (label, insertion number), oldest anywhere."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.items: list[list[int]] = []
-        self.insertions = 0
-
-    def place(self, label: int) -> tuple[int, int | None]:
-        if len(self.items) < self.capacity:
-            slot, evicted = len(self.items), None
-            self.items.append([label, self.insertions])
-        else:
-            counts: dict[int, int] = {}
-            for held, _ in self.items:
-                counts[held] = counts.get(held, 0) + 1
-            largest = max(counts.values())
-            slot = -1
-            for index, (held, inserted) in enumerate(self.items):
-                if counts[held] == largest and (slot < 0 or inserted < self.items[slot][1]):
-                    slot = index
-            evicted = self.items[slot][0]
-            self.items[slot] = [label, self.insertions]
-        self.insertions += 1
-        return slot, evicted
+from tests.support.buffers import SlowBalanced
 
 
 @given(st.data(), st.integers(1, 12), st.integers(2, 9))
@@ -211,24 +182,3 @@ def test_images_are_copied_not_viewed():
     kept = storage.read(torch.tensor([0])).clone()
     batch.zero_()
     assert torch.equal(storage.read(torch.tensor([0])), kept)
-
-
-RESIDENT = """
-import psutil, torch
-from dab.buffers import BalancedPolicy, Buffer, ImageStorage
-torch.set_num_threads(1)
-batch = torch.randint(0, 256, (4, 3, 224, 224), dtype=torch.uint8).float() / 255
-for _ in range(9):  # warm: what torch itself allocates on the way
-    Buffer(BalancedPolicy(16, 1000), ImageStorage(16)).insert(batch, range(4))
-buffer = Buffer(BalancedPolicy(4096, 1000), ImageStorage(4096))
-before = psutil.Process().memory_info().rss
-for start in range(0, 5000, 4):
-    buffer.insert(batch, [(start + row) % 1000 for row in range(4)])
-print((psutil.Process().memory_info().rss - before) / 2**20)
-"""
-
-
-def test_4096_images_of_224_pixels_take_at_most_600_mib():
-    result = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert 550 < float(result.stdout) <= 600

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,61 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dab.buffers import Buffer, CSTUPolicy, ImageStorage, Placement
-from tests.support.same import same
+from dab.testing import same
+from tests.support.buffers import SlowCSTU
 
 Sample = tuple[int, float]  # pseudo-label and uncertainty
-
-
-@dataclass
-class Item:
-    slot: int
-    label: int
-    U: float
-    age: int = 0
-
-
-class Twin:
-    """The memory as a list of items for each class."""
-
-    def __init__(self, M: int, C: int) -> None:
-        self.M, self.C = M, C
-        self.memory: list[list[Item]] = [[] for _ in range(C)]
-
-    def score(self, A: int, U: float) -> float:
-        return 1 / (1 + math.exp(-A / self.M)) + U / math.log(self.C)
-
-    def items(self) -> list[Item]:
-        return [item for items in self.memory for item in items]
-
-    def place(self, label: int, U: float) -> Placement | None:
-        placement = self.decide(label, U)
-        if placement is not None:
-            self.memory[label].append(Item(placement.slot, label, U))
-        for item in self.items():
-            item.age += 1
-        return placement
-
-    def decide(self, label: int, U: float) -> Placement | None:
-        occupied = len(self.items())
-        if len(self.memory[label]) < self.M / self.C:
-            if occupied < self.M:
-                return Placement(occupied, None)
-            most = max(len(items) for items in self.memory)
-            candidates = [item for items in self.memory if len(items) == most for item in items]
-        else:
-            candidates = self.memory[label]
-        victim, highest = None, -math.inf
-        for item in candidates:
-            if self.score(item.age, item.U) >= highest:
-                victim, highest = item, self.score(item.age, item.U)
-        assert victim is not None, "there is always somebody to contest"
-        if highest <= self.score(0, U):
-            return None
-        self.memory[victim.label].remove(victim)
-        return Placement(victim.slot, victim.label)
-
-    def by_slot(self) -> list[Item]:
-        return sorted(self.items(), key=lambda item: item.slot)
 
 
 @st.composite
@@ -83,7 +31,7 @@ def streams(draw: st.DrawFn) -> tuple[int, int, list[Sample]]:
     return M, C, samples[:2000]
 
 
-def assert_same(policy: CSTUPolicy, twin: Twin) -> None:
+def assert_same(policy: CSTUPolicy, twin: SlowCSTU) -> None:
     assert len(policy) == len(twin.items())
     assert policy.labels == [item.label for item in twin.by_slot()]
     assert policy.ages == [item.age for item in twin.by_slot()]
@@ -93,7 +41,7 @@ def assert_same(policy: CSTUPolicy, twin: Twin) -> None:
 @given(streams())
 def test_decides_as_the_twin(stream: tuple[int, int, list[Sample]]) -> None:
     M, C, samples = stream
-    policy, twin = CSTUPolicy(M, C), Twin(M, C)
+    policy, twin = CSTUPolicy(M, C), SlowCSTU(M, C)
     for sample in samples:
         assert policy.place(*sample) == twin.place(*sample)
     assert_same(policy, twin)
@@ -108,7 +56,7 @@ def random_stream(C: int, length: int, ordered: bool) -> list[Sample]:
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize(("M", "C"), [(64, 10), (64, 100), (50, 3), (40, 2)])
 def test_decides_as_the_twin_at_the_size_of_the_paper(M: int, C: int, ordered: bool) -> None:
-    policy, twin = CSTUPolicy(M, C), Twin(M, C)
+    policy, twin = CSTUPolicy(M, C), SlowCSTU(M, C)
     for sample in random_stream(C, 3000, ordered):
         assert policy.place(*sample) == twin.place(*sample)
         assert_same(policy, twin)
@@ -167,7 +115,7 @@ def test_a_class_with_its_share_leaves_free_slots_to_others() -> None:
 def test_images_lie_in_the_slots_that_the_policy_names() -> None:
     M, C = 12, 5
     samples = random_stream(C, 300, ordered=False)
-    buffer, twin = Buffer(CSTUPolicy(M, C), ImageStorage(M, "native")), Twin(M, C)
+    buffer, twin = Buffer(CSTUPolicy(M, C), ImageStorage(M, "native")), SlowCSTU(M, C)
     images = torch.arange(300.0).view(300, 1, 1, 1).expand(-1, 1, 2, 2)
     kept: dict[int, int] = {}
     for start in range(0, 300, 50):

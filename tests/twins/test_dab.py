@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
+from tests.support.buffers import SlowBalanced
 from tests.support.nets import net, stream
-from tests.support.same import same
-from tests.twins.test_buffer import SlowBalanced
 
 
 class EchoNorm(nn.Module):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
 from tests.support.nets import net, stream
-from tests.support.same import same
-from tests.twins.test_tent import (
+from tests.support.twins import (
     CONTEXTS,
     Twin,
     assert_step_equal,

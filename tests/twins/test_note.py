@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dab.methods import NOTE
+from dab.testing import same
+from tests.support.buffers import SlowPBRS
 from tests.support.nets import conv_net, net, stream
-from tests.support.same import same
-from tests.twins.test_cotta import close, softmax
-from tests.twins.test_pbrs import Twin as SlowReservoir
-from tests.twins.test_rotta import (
+from tests.support.twins import (
     Adam,
     SlowBatchNorm,
     argmax,
     assert_same_statistics,
     balanced,
+    close,
     slow_norms,
+    softmax,
     trained,
 )
 
@@ -104,7 +105,7 @@ class SlowNOTE:
         for name, layer in list(self.model.named_children()):
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 setattr(self.model, name, SlowIABN(layer, k, bn_momentum, self.reached))
-        self.memory, self.images = SlowReservoir(capacity, classes, seed), {}
+        self.memory, self.images = SlowPBRS(capacity, classes, seed), {}
         self.generator = self.memory.generator  # of the reservoir and of the order of an epoch
         self.update_every, self.batch_size = update_every, batch_size
         self.optimizer = Adam(lr)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 import dab
 from dab.outputs import BatchPrior, CausalPrior, Laplacian, Output, outputs
+from dab.testing import same
+from tests.support.adapters import QUICK
 from tests.support.nets import net, stream
-from tests.support.same import same
 
 
 def softmax(row: list[float]) -> list[float]:
@@ -168,8 +169,6 @@ METHODS = [name for name in dab.methods() if name != "lame"]
 
 
 def quick(method: str, output: Output | str | None, **more):
-    from tests.unit.test_contract import QUICK
-
     return dab.create(method, net("layernorm"), output=output, **QUICK.get(method, {}), **more)
 
 

@@ -11,43 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dab.buffers import PBRSPolicy, Placement
-from tests.support.same import same
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-class Twin:
-    """The memory as a list of labels, one for each slot."""
-
-    def __init__(self, M: int, C: int, seed: int) -> None:
-        self.M, self.C = M, C
-        self.generator = generator(seed)
-        self.labels: list[int] = []
-        self.n = [0] * C
-
-    def draw(self, high: int) -> int:
-        return int(torch.randint(high, (1,), generator=self.generator))
-
-    def place(self, c: int) -> Placement | None:
-        self.n[c] += 1
-        if len(self.labels) < self.M:
-            self.labels.append(c)
-            return Placement(len(self.labels) - 1, None)
-        m = [self.labels.count(k) for k in range(self.C)]
-        largest = [k for k in range(self.C) if m[k] == max(m)]
-        candidates = []
-        for k in [c] if c in largest else largest:
-            for slot, label in enumerate(self.labels):
-                if label == k:
-                    candidates.append(slot)
-        number = self.draw(self.n[c] if c in largest else len(candidates))
-        if number >= len(candidates):
-            return None
-        slot = candidates[number]
-        evicted, self.labels[slot] = self.labels[slot], c
-        return Placement(slot, evicted)
+from dab.testing import same
+from tests.support.buffers import SlowPBRS, generator
 
 
 @st.composite
@@ -61,7 +26,7 @@ def streams(draw: st.DrawFn) -> tuple[int, int, list[int]]:
 @given(streams(), st.integers(0, 2**32))
 def test_decides_as_the_twin(stream: tuple[int, int, list[int]], seed: int) -> None:
     M, C, labels = stream
-    policy, twin = PBRSPolicy(M, C, generator(seed)), Twin(M, C, seed)
+    policy, twin = PBRSPolicy(M, C, generator(seed)), SlowPBRS(M, C, seed)
     for label in labels:
         assert policy.place(label) == twin.place(label)
         assert policy.labels == twin.labels
@@ -74,7 +39,7 @@ def test_decides_as_the_twin(stream: tuple[int, int, list[int]], seed: int) -> N
 def test_decides_as_the_twin_at_the_size_of_the_paper(M: int, C: int, ordered: bool) -> None:
     rng = random.Random(0)
     labels = [rng.randrange(C) for _ in range(2000)]
-    policy, twin = PBRSPolicy(M, C, generator(1)), Twin(M, C, 1)
+    policy, twin = PBRSPolicy(M, C, generator(1)), SlowPBRS(M, C, 1)
     for label in sorted(labels) if ordered else labels:
         assert policy.place(label) == twin.place(label)
     assert policy.labels == twin.labels

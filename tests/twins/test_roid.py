@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import dab
 from dab.augmentations import augment
 from tests.support.nets import net, stream
-from tests.twins.test_tent import (
+from tests.support.twins import (
     CONTEXTS,
     Twin,
     assert_step_equal,

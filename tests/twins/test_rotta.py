@@ -17,43 +17,24 @@ from dab.methods import RoTTA
 from dab.parts.layers import norm_parameters
 from dab.parts.parameters import TrainedParameters
 from dab.parts.teacher import Teacher
+from dab.testing import same
+from tests.support.buffers import SlowCSTU
 from tests.support.nets import net, stream
-from tests.support.same import same
-from tests.twins.test_cotta import close, log_softmax, move_towards, soft_cross_entropy
-from tests.twins.test_cstu import Twin as SlowMemory
+from tests.support.twins import (
+    Adam,
+    SlowBatchNorm,
+    argmax,
+    assert_same_statistics,
+    balanced,
+    close,
+    log_softmax,
+    move_towards,
+    slow_norms,
+    soft_cross_entropy,
+    trained,
+)
 
 KINDS = ["layernorm", "groupnorm", "batchnorm"]
-NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d)
-
-
-class Adam:
-    """m and v follow g and g^2; theta -= lr m / (1 - .9^t) / (sqrt(v / (1 - .999^t)) + 1e-8)."""
-
-    def __init__(self, lr: float) -> None:
-        self.lr, self.t = lr, 0
-        self.m: dict[int, Tensor] = {}
-        self.v: dict[int, Tensor] = {}
-
-    def step(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> None:
-        gradients = torch.autograd.grad(loss, parameters)
-        self.t += 1
-        with torch.no_grad():
-            for index, (theta, g) in enumerate(zip(parameters, gradients, strict=True)):
-                self.m[index] = 0.9 * self.m.get(index, torch.zeros_like(g)) + 0.1 * g
-                self.v[index] = 0.999 * self.v.get(index, torch.zeros_like(g)) + 0.001 * g * g
-                m = self.m[index] / (1 - 0.9**self.t)
-                v = self.v[index] / (1 - 0.999**self.t)
-                theta -= self.lr * m / (v.sqrt() + 1e-8)
-
-
-class SlowBatchNorm(nn.Module):
-    """The parameters and statistics of a BatchNorm layer, the latter a number for each channel."""
-
-    def __init__(self, layer: nn.modules.batchnorm._BatchNorm) -> None:
-        super().__init__()
-        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
-        self.mean, self.variance = list(layer.running_mean), list(layer.running_var)
-        self.follows = False
 
 
 class SlowRBN(SlowBatchNorm):
@@ -79,32 +60,8 @@ class SlowRBN(SlowBatchNorm):
         return torch.stack(channels, dim=1)
 
 
-def slow_norms(model: nn.Module) -> dict[str, SlowBatchNorm]:
-    return {name: m for name, m in model.named_modules() if isinstance(m, SlowBatchNorm)}
-
-
-def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Scale and shift of all normalization layers."""
-    norms = (*NORMS, SlowBatchNorm)
-    return [p for m in model.modules() if isinstance(m, norms) for p in (m.weight, m.bias)]
-
-
-def balanced(model: nn.Module) -> nn.Module:
-    """The net in double precision, its head shifted so that it predicts many of its classes."""
-    model = model.double().eval()
-    head = [layer for layer in model.modules() if isinstance(layer, nn.Linear)][-1]
-    with torch.no_grad():
-        head.bias -= model(torch.cat(stream(seed=99, dtype=torch.float64))).mean(dim=0)
-    return model
-
-
 def entropy(z: Sequence[Tensor]) -> float:
     return -sum(log_p.exp().item() * log_p.item() for log_p in log_softmax(z))
-
-
-def argmax(z: Sequence[Tensor]) -> int:
-    values = [value.item() for value in z]
-    return values.index(max(values))
 
 
 class SlowRoTTA:
@@ -126,7 +83,7 @@ class SlowRoTTA:
             if isinstance(layer, nn.BatchNorm2d):
                 setattr(slow, name, SlowRBN(layer, alpha))
         self.student, self.teacher = slow, copy.deepcopy(slow)
-        self.memory, self.images = SlowMemory(capacity, classes), {}
+        self.memory, self.images = SlowCSTU(capacity, classes), {}
         self.update_every, self.keep = update_every, teacher
         self.optimizer = Adam(lr)
         self.generator = torch.Generator().manual_seed(seed)
@@ -172,13 +129,6 @@ class SlowRoTTA:
     def follow(self, follows: bool) -> None:
         for norm in [*slow_norms(self.student).values(), *slow_norms(self.teacher).values()]:
             norm.follows = follows
-
-
-def assert_same_statistics(statistics, model: nn.Module) -> None:
-    for name, norm in slow_norms(model).items():
-        mean, variance = statistics[name]
-        assert close(mean, torch.stack(norm.mean)), name
-        assert close(variance, torch.stack(norm.variance)), name
 
 
 def compare(adapter: RoTTA, twin: SlowRoTTA, batches: list[Tensor]) -> None:

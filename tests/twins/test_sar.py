@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
+from tests.support.libraries import HuggingFaceViT, timm_model, torchvision_vit
 from tests.support.nets import net, stream
-from tests.support.same import same
-from tests.twins.test_tent import CONTEXTS, Twin, assert_step_equal, entropy, logit_net, patches
-from tests.unit.test_features import HuggingFaceViT, timm_model, torchvision_vit
+from tests.support.twins import CONTEXTS, Twin, assert_step_equal, entropy, logit_net, patches
 
 
 class SlowSAR(Twin):

@@ -1,10 +1,7 @@
-"""TENT against a twin written with loops; the parts that the other twins are made of live here."""
+"""TENT against a twin written with loops."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from copy import deepcopy
 
 import pytest
@@ -14,33 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab.testing import same
 from tests.support.nets import CLASSES, SIZE, net, stream
-from tests.support.same import same
-
-ATOL = 1e-9
-
-
-def log_softmax(row: Sequence[Tensor]) -> list[Tensor]:
-    highest = max(z.item() for z in row)
-    total = sum((z - highest).exp() for z in row)
-    return [z - highest - total.log() for z in row]
-
-
-def softmax(row: Sequence[Tensor]) -> list[Tensor]:
-    return [log_p.exp() for log_p in log_softmax(row)]
-
-
-def entropy(row: Sequence[Tensor]) -> Tensor:
-    return -sum(log_p.exp() * log_p for log_p in log_softmax(row))
-
-
-def cosine(a: Sequence[float], b: Sequence[float]) -> float:
-    dot = sum(x * y for x, y in zip(a, b, strict=True))
-    return dot / (sum(x * x for x in a) ** 0.5 * sum(y * y for y in b) ** 0.5)
-
-
-def column_means(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+from tests.support.twins import ATOL, CONTEXTS, Twin, assert_step_equal, entropy, logit_net, patches
 
 
 class SlowBatchNorm(nn.Module):
@@ -62,86 +35,6 @@ class SlowBatchNorm(nn.Module):
                 [self.weight[c] * (x[i, c] - mean) / deviation + self.bias[c] for i in range(n)]
             )
         return torch.stack([torch.stack(list(sample)) for sample in zip(*normalized, strict=True)])
-
-
-class Twin:
-    """A net of its own in eval mode, the affine parameters of its norms, and SGD by hand."""
-
-    def __init__(self, model: nn.Module, lr: float, nesterov: bool = True) -> None:
-        self.net = deepcopy(model).eval()
-        norms = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d)
-        layers = {k: m for k, m in self.net.named_modules() if isinstance(m, norms)}
-        self.theta: dict[str, nn.Parameter] = {}
-        for name, layer in layers.items():
-            self.theta |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-        self.source = {name: p.detach().clone() for name, p in self.theta.items()}
-        self.lr, self.nesterov = lr, nesterov
-        self.velocity: dict[str, Tensor] = {}
-        self.updated = False
-        self.loss: float | None = None
-
-    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
-        return dict(
-            zip(self.theta, torch.autograd.grad(loss, list(self.theta.values())), strict=True)
-        )
-
-    def descend(self, loss: Tensor) -> None:
-        """v <- 0.9 v + g; theta <- theta - lr v, or with Nesterov theta - lr (g + 0.9 v)."""
-        for name, g in self.gradients(loss).items():
-            v = 0.9 * self.velocity[name] + g if name in self.velocity else g
-            self.velocity[name] = v
-            direction = g + 0.9 * v if self.nesterov else v
-            self.theta[name].data = self.theta[name].data - self.lr * direction
-        self.updated, self.loss = True, loss.item()
-
-    def ensemble(self, keep: float) -> None:
-        for name, p in self.theta.items():
-            p.data = keep * p.data + (1 - keep) * self.source[name]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        self.updated, self.loss = False, None
-        return self.step(images).detach()
-
-    def step(self, images: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-def assert_step_equal(
-    adapter: dab.Adapter,
-    twin: Twin,
-    images: Tensor,
-    context: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
-) -> None:
-    """One call of both: the logits, the loss, whether it updated, every weight of the net."""
-    with context():
-        logits = adapter(images.clone())
-    expected = twin(images)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=ATOL)
-    assert adapter.last.updated == twin.updated
-    if twin.updated:
-        assert adapter.last.loss == pytest.approx(twin.loss, rel=0, abs=ATOL)
-    assert set(adapter.trained.names) == set(twin.theta)
-    found = dict(adapter.model.named_parameters())
-    for name, p in twin.net.named_parameters():
-        torch.testing.assert_close(found[name].data, p.data, rtol=0, atol=ATOL, msg=name)
-
-
-def logit_net(classes: int, seed: int) -> nn.Sequential:
-    """The smallest net with a norm, with random weights, in float64."""
-    model = nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, classes)).double()
-    rng = torch.Generator().manual_seed(seed)
-    for p in model.parameters():
-        p.data = torch.randn(p.shape, generator=rng, dtype=torch.float64)
-    return model
-
-
-def patches(sizes: Iterable[int], seed: int) -> list[Tensor]:
-    """Batches of images for `logit_net`."""
-    rng = torch.Generator().manual_seed(seed)
-    return [torch.rand(n, 3, 2, 2, generator=rng, dtype=torch.float64) for n in sizes]
-
-
-CONTEXTS = [contextlib.nullcontext, torch.no_grad, torch.inference_mode]
 
 
 class SlowTENT(Twin):

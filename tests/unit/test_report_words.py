@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dab.benchmark.tasks import task_factory
 from dab.report.label import Label
 from dab.report.rows import Curve, Row, Scores
 from dab.report.words import caption, glossary, opening
@@ -145,11 +146,15 @@ def test_what_has_not_finished_is_said():
 
 
 def test_the_glossary_explains_what_is_shown():
-    found = {term.word: term.meaning for term in glossary(["x"], ["correlated"], ["dab", "mine"])}
+    found = {
+        term.word: term.meaning
+        for term in glossary(["glyphs", "x"], ["correlated"], ["dab", "mine"])
+    }
+    assert found["glyphs"] == task_factory("glyphs").summary
     assert found["correlated"] == Setting.parse("correlated").description
     assert "normalization layers" in found["DAB (2024)"]
     assert {"M", "error", "domain", "updates", "cost"} <= found.keys()
-    assert "mine" not in found  # nothing is known of it here
+    assert not {"mine", "x"} & found.keys()  # nothing is known of them here
 
 
 @pytest.mark.parametrize(

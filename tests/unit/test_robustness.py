@@ -5,20 +5,16 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dab
 from dab.parts.layers import norm_layers, norm_parameters
+from dab.testing import same
 from tests.support.nets import TinyViT, net, stream
-from tests.support.same import same
 
 
 def flags(model: nn.Module) -> tuple[list[bool], list[bool], int]:
@@ -126,46 +122,6 @@ def test_a_model_that_works_in_place_is_named_before_anything_is_stored():
     with pytest.raises(ValueError, match="in place"):
         adapter(stream()[0])
     assert same(adapter.state_dict(), before)
-
-
-class MyGroupNorm(nn.Module):
-    """A norm of somebody's own, called with a keyword."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        return F.group_norm(features, 2, self.weight, self.bias)
-
-
-class OwnNorms(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 8, 3), MyGroupNorm(8)
-        self.head = nn.Linear(8, 6)
-
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.norm(features=self.first(images))
-        return self.head(features.relu().mean(dim=(2, 3)))
-
-
-OWN_NORMS = """
-import torch, dab
-from tests.unit.test_robustness import OwnNorms, stream
-torch.manual_seed(0)
-model = OwnNorms().to(memory_format=torch.channels_last)
-adapter = dab.create("tent", model)
-for images in stream():
-    adapter(images.contiguous(memory_format=torch.channels_last))
-assert adapter.totals.updates == len(stream())
-"""
-
-
-def test_norms_of_ones_own_do_not_crash_on_channels_last():
-    root = Path(__file__).parent.parent.parent
-    result = subprocess.run([sys.executable, "-c", OWN_NORMS], cwd=root, capture_output=True)
-    assert result.returncode == 0, result.stderr
 
 
 def test_norms_are_told_from_what_normalizes_pixels():

@@ -9,7 +9,6 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,61 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.segment import Segment
 
-from dab.benchmark import Cell, Result
+from dab.benchmark import Result
 from dab.benchmark.results import tables
 from dab.benchmark.results.published import published
 from dab.benchmark.results.summary import Row, summarize
 from dab.data.corruptions import CORRUPTIONS
-
-DOMAINS = ("fog", "gaussian_noise")
-
-
-def made_up(
-    method: str,
-    errors: Sequence[float],
-    *,
-    data: str = "imagenet-c",
-    setting: str = "correlated",
-    seed: int = 0,
-    source_error: float | None = 60.0,
-    domains: Sequence[str] = DOMAINS,
-    update_rate: float = 0.25,
-    speed: float = 100.0,
-    memory: float = 500.0,
-    batch_size: int = 64,
-    **options: Any,
-) -> Result:
-    """A result with these errors by domain."""
-    card = {
-        "method": method,
-        "options": Cell(method, options).all_options(),
-        "data": {
-            **{"name": data, "images": "a1b2", "samples": 64},
-            **{"domains": list(domains), "severity": 5},
-        },
-        "model": {"name": "a net"},
-        "setting": setting,
-        "seed": seed,
-        "batch_size": batch_size,
-        "source_error": None if method == "source" else source_error,
-        "published_as": data.replace("-", "_") if data.startswith("imagenet") else None,
-    }
-    return Result(
-        card=card,
-        error=sum(errors) / len(errors),
-        errors=dict(zip(domains, errors, strict=True)),
-        window=64,
-        windows=[0.0],
-        predictions="c3d4",
-        updates=1,
-        update_rate=update_rate,
-        admitted=0,
-        skipped=0,
-        seconds=1.0,
-        images_per_second=speed,
-        peak_memory_mib=memory,
-    )
-
+from tests.support.results import DOMAINS, made_up
 
 GRID = [
     made_up("source", [55.0, 65.0], speed=400.0, update_rate=0.0),
@@ -147,10 +97,11 @@ def test_a_run_that_comes_twice_counts_once():
 
 
 def test_results_made_and_read_again_are_taken_together(tmp_path):
-    first, second = made_up("dab", [40.0, 60.0]), made_up("dab", [42.0, 62.0], seed=1)
-    first.card["model"]["crop"] = second.card["model"]["crop"] = (4, 4)  # json knows lists only
-    first.write(tmp_path)
-    read = Result.read(tmp_path)
+    crop = {"crop": (4, 4)}  # JSON has lists only
+    first, second = (made_up("dab", [40.0, 60.0], seed=seed, model=crop) for seed in (0, 1))
+    folder = tmp_path / first.card.run_id
+    first.write(folder)
+    read = Result.read(folder)
     assert read is not None
     (row,) = summarize([read, second])
     assert row.seeds == (0, 1)

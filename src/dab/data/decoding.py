@@ -16,7 +16,7 @@ import simplejpeg  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = ["OfSize", "Pixels", "decode", "read"]
+__all__ = ["ExactSize", "Pixels", "decode", "read"]
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 
@@ -24,7 +24,7 @@ DIRECT = ("YCbCr", "RGB", "Gray")  # the others need more than libjpeg to become
 
 
 @dataclass(frozen=True)
-class OfSize:
+class ExactSize:
     """Takes pictures as they are, and no others than squares of a size."""
 
     side: int

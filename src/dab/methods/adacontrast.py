@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.augmentations import strong, weak
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import probabilities
 from dab.parts.layers import all_parameters
+from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.ring_buffer import RingBuffer
 from dab.parts.teacher import Teacher
 from dab.registry import register
@@ -47,9 +49,11 @@ class AdaContrast(Adapter):
         neighbors: whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
         resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
-        lr, momentum, weight_decay: of Nesterov's SGD.
+        lr: learning rate of SGD with Nesterov momentum.
+        momentum: of SGD.
+        weight_decay: of SGD.
         seed: of the views and the first negatives.
-        output: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
         features: where to find features; see `dab.parts.features.Features`.
     """
 
@@ -62,22 +66,19 @@ class AdaContrast(Adapter):
         self,
         model: nn.Module,
         *,
-        temperature: float = 0.07,
-        queue: int = 16384,
-        teacher: float = 0.999,
-        neighbors: int = 10,
-        refine_after: int = 1024,
+        temperature: Positive = 0.07,
+        queue: Count = 16384,
+        teacher: Share = 0.999,
+        neighbors: Count = 10,
+        refine_after: Annotated[int, Range(0, 2**31 - 1)] = 1024,
         resized_crop: bool = False,
-        lr: float = 2e-4,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-4,
-        seed: int = 0,
-        output: Output | str | None = None,
+        lr: Rate = 2e-4,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 1e-4,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        if neighbors < 1:
-            raise ValueError(f"neighbors must be at least 1, got {neighbors}")
-        RingBuffer(queue)  # a wrong capacity fails here, before the model is touched
         self._tap = Features(model, features)
         sgd = partial(
             torch.optim.SGD,

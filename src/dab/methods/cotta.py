@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.augmentations import augment
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, probabilities
 from dab.parts.layers import all_parameters
+from dab.parts.options import Count, Momentum, Rate, Seed, Share
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -37,9 +38,11 @@ class CoTTA(Adapter):
         gate: the mean confidence of the source below which it is.
         teacher: share of itself that the teacher keeps in an update.
         restore: probability with which each single weight returns to its source value.
-        lr, momentum: of Nesterov's SGD.
+        lr: learning rate of SGD with Nesterov momentum.
+        momentum: of SGD.
         seed: of the augmentations and of what is restored.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "CoTTA"
@@ -51,18 +54,16 @@ class CoTTA(Adapter):
         self,
         model: nn.Module,
         *,
-        augmentations: int = 32,
-        gate: float = 0.1,
-        teacher: float = 0.999,
-        restore: float = 0.001,
-        lr: float = 0.01,
-        momentum: float = 0.9,
-        seed: int = 0,
-        output: Output | str | None = None,
+        augmentations: Count = 32,
+        gate: Share = 0.1,
+        teacher: Share = 0.999,
+        restore: Share = 0.001,
+        lr: Rate = 0.01,
+        momentum: Momentum = 0.9,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        if augmentations < 1:
-            raise ValueError(f"augmentations must be at least 1, got {augmentations}")
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, all_parameters(model), sgd, seed, output, features)
         self.augmentations, self.gate = augmentations, gate

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, StorageKind, Trigger, TriggerKind
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.ema import RunningMean
 from dab.parts.features import FeatureSource
 from dab.parts.functional import (
@@ -27,6 +26,7 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import batch_norms, norm_parameters
+from dab.parts.options import Capacity, Count, Device, Momentum, Rate, Seed, Share
 from dab.registry import register
 
 __all__ = ["DAB"]
@@ -54,7 +54,8 @@ class DAB(Adapter):
         model: any image classifier that puts out (n, C) logits.
         capacity: M, the number of images in the buffer. Nothing adapts before it is full.
         batch_size: N, the number of images trained on in an update, whatever the size of a call.
-        lr, momentum: of Nesterov's SGD.
+        lr: learning rate of SGD with Nesterov momentum.
+        momentum: of SGD.
         ensemble: share of the adapted weights that is kept against the source after an update.
         admission: a sample comes in if it is more diverse than the mean of its "batch" (the
             paper), or than the "running" mean over the stream. In a call with a single sample
@@ -63,9 +64,11 @@ class DAB(Adapter):
         trigger: whose classes count towards an update; see `dab.buffers.Trigger`.
         filling: "wait" with updates until the buffer is full (the literal reading), or "adapt"
             from the start: then a sample in an empty slot counts as one that replaced its like.
-        storage, device: how and where the buffer keeps images; see `dab.buffers.ImageStorage`.
+        storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
+        device: where the buffer keeps images (default: with the first ones).
         seed: of the draws from the buffer.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
 
     >>> _ = torch.manual_seed(0)  # a random net may see one class everywhere
     >>> images = torch.rand(500, 3, 8, 8)
@@ -86,37 +89,27 @@ class DAB(Adapter):
     def __init__(
         self,
         model: nn.Module,
-        capacity: int = 1024,
+        capacity: Capacity = 1024,
         *,
-        batch_size: int = 64,
-        lr: float = 2.5e-4,
-        momentum: float = 0.9,
-        ensemble: float = 0.99,
+        batch_size: Count = 64,
+        lr: Rate = 2.5e-4,
+        momentum: Momentum = 0.9,
+        ensemble: Share = 0.99,
         admission: Admission | None = None,
         trigger: TriggerKind = "outgoing",
         filling: Filling = "wait",
         storage: StorageKind = "auto",
-        device: torch.device | str | None = None,
-        seed: int = 0,
-        output: Output | str | None = None,
+        device: Device = None,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if not 0 <= ensemble <= 1:
-            raise ValueError(f"ensemble must lie in [0, 1], got {ensemble}")
         if admission is None:
             admission = "running" if batch_size == 1 else "batch"
-        if admission not in get_args(Admission):
-            raise ValueError(f"admission must be one of {get_args(Admission)}, got {admission!r}")
-        if filling not in get_args(Filling):
-            raise ValueError(f"filling must be one of {get_args(Filling)}, got {filling!r}")
-        self.capacity, self.batch_size = operator.index(capacity), operator.index(batch_size)
-        self.ensemble = ensemble
+        self.capacity, self.batch_size, self.ensemble = capacity, batch_size, ensemble
         self.admission, self.filling = admission, filling
         self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
-        self.begin(classes=2)  # a wrong option fails here, not in the first call
         if found := batch_norms(model):
             warnings.warn(
                 f"the model has {len(found)} BatchNorm layers (first: {next(iter(found))!r}): "

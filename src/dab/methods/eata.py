@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy, follow, probabilities
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
+from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
 from dab.registry import register
 
 __all__ = ["EATA"]
@@ -44,10 +45,12 @@ class EATA(Adapter):
         fisher_images: how many of them are used.
         fisher_weight: of the Fisher term in the loss.
         margin: a sample whose |cos| with the tendency is not below it is redundant.
-        lr, momentum: of Nesterov's SGD.
+        lr: learning rate of SGD with Nesterov momentum.
+        momentum: of SGD.
         batch_size: of the Fisher batches that a single tensor of source images is cut into.
         seed: unused, as nothing is random.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "EATA"
@@ -62,19 +65,16 @@ class EATA(Adapter):
         model: nn.Module,
         *,
         source_images: Iterable[Any] | None = None,
-        fisher_images: int = 2000,
-        fisher_weight: float = 2000.0,
-        margin: float = 0.05,
-        lr: float = 2.5e-4,
-        momentum: float = 0.9,
-        batch_size: int = 64,
-        seed: int = 0,
-        output: Output | str | None = None,
+        fisher_images: Count = 2000,
+        fisher_weight: NonNegative = 2000.0,
+        margin: NonNegative = 0.05,
+        lr: Rate = 2.5e-4,
+        momentum: Momentum = 0.9,
+        batch_size: Count = 64,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        for name, value in (("fisher_images", fisher_images), ("batch_size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.margin, self.fisher_weight = margin, fisher_weight

@@ -7,6 +7,7 @@ from torch import nn
 from dab.methods.source import Source
 from dab.outputs import Laplacian
 from dab.parts.features import FeatureSource
+from dab.parts.options import Count, Seed
 from dab.registry import register
 
 __all__ = ["LAME"]
@@ -32,8 +33,8 @@ class LAME(Source):
         self,
         model: nn.Module,
         *,
-        neighbors: int = 5,
+        neighbors: Count = 5,
         features: FeatureSource = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(model, seed=seed, output=Laplacian(neighbors), features=features)

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from dab.buffers import Buffer, ImageStorage, PBRSPolicy, StorageKind
 from dab.methods.periodic import PeriodicAdapter
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
 from dab.parts.features import FeatureSource
 from dab.parts.layers import BatchNorm, norm_parameters
+from dab.parts.options import Capacity, Count, Device, NonNegative, Rate, Seed, Share
 from dab.registry import register
 
 __all__ = ["NOTE"]
@@ -45,9 +46,11 @@ class NOTE(PeriodicAdapter):
         k: standard errors within which a sample's own statistics are chance.
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
         lr: of Adam.
-        storage, device: how and where the memory keeps images; see `dab.buffers.ImageStorage`.
+        storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
+        device: where the memory keeps images (default: with the first ones).
         seed: of the reservoir and the order of an epoch.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "NOTE"
@@ -59,23 +62,19 @@ class NOTE(PeriodicAdapter):
         self,
         model: nn.Module,
         *,
-        capacity: int = 64,
-        update_every: int = 64,
-        batch_size: int = 64,
-        k: float = 4.0,
-        bn_momentum: float = 0.01,
-        lr: float = 1e-4,
+        capacity: Capacity = 64,
+        update_every: Count = 64,
+        batch_size: Count = 64,
+        k: NonNegative = 4.0,
+        bn_momentum: Share = 0.01,
+        lr: Rate = 1e-4,
         storage: StorageKind = "auto",
-        device: torch.device | str | None = None,
-        seed: int = 0,
-        output: Output | str | None = None,
+        device: Device = None,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        for name, value in (("update_every", update_every), ("batch_size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        self._make_storage()  # a wrong option fails here, before the model is touched
         adam = partial(torch.optim.Adam, lr=lr)
         super().__init__(model, norm_parameters(model), adam, seed, output, features)
         self.capacity, self.update_every, self.batch_size = capacity, update_every, batch_size

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.augmentations import augment
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import (
     cross_entropy,
@@ -23,6 +23,7 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import norm_parameters
+from dab.parts.options import Momentum, Positive, Rate, Seed, Share
 from dab.registry import register
 
 __all__ = ["ROID"]
@@ -46,9 +47,11 @@ class ROID(Adapter):
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
         ensemble: share of the adapted weights that is kept against the source after an update.
-        lr, momentum: of Nesterov's SGD.
+        lr: learning rate of SGD with Nesterov momentum.
+        momentum: of SGD.
         seed: of the augmentations.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "ROID"
@@ -62,12 +65,12 @@ class ROID(Adapter):
         self,
         model: nn.Module,
         *,
-        temperature: float = 1 / 3,
-        ensemble: float = 0.99,
-        lr: float = 2.5e-4,
-        momentum: float = 0.9,
-        seed: int = 0,
-        output: Output | str | None = "batch_prior",
+        temperature: Positive = 1 / 3,
+        ensemble: Share = 0.99,
+        lr: Rate = 2.5e-4,
+        momentum: Momentum = 0.9,
+        seed: Seed = 0,
+        output: OutputOption = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)

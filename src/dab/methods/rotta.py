@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from dab.augmentations import augment
 from dab.buffers import Buffer, CSTUPolicy, ImageStorage, StorageKind
 from dab.methods.periodic import PeriodicAdapter
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, entropy
 from dab.parts.layers import norm_parameters
+from dab.parts.options import Capacity, Count, Device, Rate, Seed, Share
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -48,9 +49,11 @@ class RoTTA(PeriodicAdapter):
         teacher: share of itself that the teacher keeps in an update.
         alpha: how far the statistics of BatchNorm layers follow the memory in an update.
         lr: of Adam.
-        storage, device: how and where the memory keeps images; see `dab.buffers.ImageStorage`.
+        storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
+        device: where the memory keeps images (default: with the first ones).
         seed: of the augmentations.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "RoTTA"
@@ -62,21 +65,18 @@ class RoTTA(PeriodicAdapter):
         self,
         model: nn.Module,
         *,
-        capacity: int = 64,
-        update_every: int = 64,
-        teacher: float = 0.999,
-        alpha: float = 0.05,
-        lr: float = 1e-3,
+        capacity: Capacity = 64,
+        update_every: Count = 64,
+        teacher: Share = 0.999,
+        alpha: Share = 0.05,
+        lr: Rate = 1e-3,
         storage: StorageKind = "auto",
-        device: torch.device | str | None = None,
-        seed: int = 0,
-        output: Output | str | None = None,
+        device: Device = None,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        if update_every < 1:
-            raise ValueError(f"update_every must be at least 1, got {update_every}")
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        self._make_storage()  # a wrong option fails here, before the model is touched
         adam = partial(torch.optim.Adam, lr=lr)
         super().__init__(model, norm_parameters(model), adam, seed, output, features)
         self.capacity, self.update_every = capacity, update_every

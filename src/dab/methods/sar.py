@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import early_norm_parameters, norm_parameters
+from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
 from dab.registry import register
 
@@ -40,9 +41,11 @@ class SAR(Adapter):
             quarter of the blocks and the final norm (SAR's own paper).
         rho: how far the weights are moved uphill before the gradient is taken.
         reset_below: the source weights come back when the running loss falls below.
-        lr, momentum: of plain SGD.
+        lr: learning rate of SGD.
+        momentum: of SGD.
         seed: unused, as nothing is random.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "SAR"
@@ -56,16 +59,14 @@ class SAR(Adapter):
         model: nn.Module,
         *,
         layers: Layers = "all",
-        rho: float = 0.05,
-        reset_below: float = 0.2,
-        lr: float = 1e-3,
-        momentum: float = 0.9,
-        seed: int = 0,
-        output: Output | str | None = None,
+        rho: NonNegative = 0.05,
+        reset_below: NonNegative = 0.2,
+        lr: Rate = 1e-3,
+        momentum: Momentum = 0.9,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        if layers not in get_args(Layers):
-            raise ValueError(f"layers must be one of {get_args(Layers)}, got {layers!r}")
         trained = norm_parameters(model) if layers == "all" else early_norm_parameters(model)
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
         super().__init__(model, trained, sgd, seed, output, features)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
+from dab.parts.options import Seed
 from dab.registry import register
 
 __all__ = ["Source"]
@@ -22,7 +23,8 @@ class Source(Adapter):
     Args:
         model: any image classifier.
         seed: unused, as nothing is random.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "Source"
@@ -33,8 +35,8 @@ class Source(Adapter):
         self,
         model: nn.Module,
         *,
-        seed: int = 0,
-        output: Output | str | None = None,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         super().__init__(model, {}, partial(torch.optim.SGD), seed, output, features)

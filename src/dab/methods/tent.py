@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.outputs import Output
+from dab.outputs import OutputOption
 from dab.parts.batch_norm import use_batch_statistics
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import norm_parameters
+from dab.parts.options import Momentum, Rate, Seed
 from dab.registry import register
 
 __all__ = ["TENT"]
@@ -27,9 +28,11 @@ class TENT(Adapter):
 
     Args:
         model: any image classifier with normalization layers.
-        lr, momentum: of Nesterov's SGD.
+        lr: learning rate of SGD with Nesterov momentum.
+        momentum: of SGD.
         seed: unused, as nothing is random.
-        output, features: a correction of what is answered; see `dab.outputs`.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "TENT"
@@ -42,10 +45,10 @@ class TENT(Adapter):
         self,
         model: nn.Module,
         *,
-        lr: float = 2.5e-4,
-        momentum: float = 0.9,
-        seed: int = 0,
-        output: Output | str | None = None,
+        lr: Rate = 2.5e-4,
+        momentum: Momentum = 0.9,
+        seed: Seed = 0,
+        output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)

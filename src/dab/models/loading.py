@@ -12,7 +12,7 @@ from torch import nn
 
 from dab.data.transform import Transform
 from dab.models.classifier import Classifier
-from dab.models.sources import SOURCES, Parts
+from dab.models.sources import SOURCES, Pretrained
 from dab.utils.fingerprint import fingerprint
 from dab.utils.imports import import_own
 
@@ -73,7 +73,7 @@ def load_model(name: str, *, classes: Sequence[int] | None = None) -> Loaded:
     return Loaded(model, transform, card)
 
 
-def _called(name: str) -> Parts:
+def _called(name: str) -> Pretrained:
     """What a function of the user's own returns."""
     module, _, function = name.rpartition(":")
     make = getattr(import_own(module), function, None)
@@ -95,7 +95,7 @@ def _called(name: str) -> Parts:
         )
     # The constants are the model's own affair.
     card = {"name": name, "preprocessing": asdict(transform), **card}
-    return Parts(model, *NO_CONSTANTS, transform, card)
+    return Pretrained(model, *NO_CONSTANTS, transform, card)
 
 
 def _count(name: str, model: nn.Module, transform: Transform) -> int:

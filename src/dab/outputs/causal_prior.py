@@ -13,6 +13,7 @@ from torch import Tensor
 from dab.outputs.output import Output, register_output
 from dab.parts.ema import RunningMean
 from dab.parts.functional import uniform
+from dab.parts.options import Decay, NonNegative, Positive
 
 __all__ = ["CausalPrior"]
 
@@ -40,27 +41,24 @@ class CausalPrior(Output):
         long_decay: of the long tally, a sample.
         floor: keeps a class that has not been seen lately possible.
         patience: decay of the mean gain, a sample.
-        trust_from, trust_fully: where the strength leaves 0 and where it reaches 1, as shares of
-            the largest possible gain, log C.
+        trust_from: the mean gain at which the strength leaves 0, as a share of the largest
+            possible gain, log C.
+        trust_fully: the mean gain at which the strength reaches 1, likewise.
     """
 
     def __init__(
         self,
-        decay: float = 0.9,
-        long_decay: float = 0.999,
-        floor: float = 0.1,
-        patience: float = 0.998,
-        trust_from: float = 0.03,
-        trust_fully: float = 0.1,
+        decay: Decay = 0.9,
+        long_decay: Decay = 0.999,
+        floor: Positive = 0.1,
+        patience: Decay = 0.998,
+        trust_from: NonNegative = 0.03,
+        trust_fully: Positive = 0.1,
     ) -> None:
-        decays = {"decay": decay, "long_decay": long_decay, "patience": patience}
-        for name, value in decays.items():
-            if not 0 < value < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, got {value}")
-        if floor <= 0:
-            raise ValueError(f"floor must be positive, got {floor}")
-        if not 0 <= trust_from < trust_fully:
-            raise ValueError("trust_from must lie between 0 and trust_fully")
+        if trust_from >= trust_fully:
+            raise ValueError(
+                f"trust_from must be less than trust_fully, got {trust_from} and {trust_fully}"
+            )
         self.decay, self.long_decay, self.floor, self.patience = decay, long_decay, floor, patience
         self.trust_from, self.trust_fully = trust_from, trust_fully
         self.reset()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dab.outputs.output import Output, register_output
 from dab.parts.functional import probabilities
+from dab.parts.options import Count, NonNegative
 
 __all__ = ["Laplacian"]
 
@@ -28,9 +29,9 @@ class Laplacian(Output):
 
     needs_features = True
 
-    def __init__(self, neighbors: int = 5, rounds: int = 100, tolerance: float = 1e-8) -> None:
-        if neighbors < 1:
-            raise ValueError(f"neighbors must be at least 1, got {neighbors}")
+    def __init__(
+        self, neighbors: Count = 5, rounds: Count = 100, tolerance: NonNegative = 1e-8
+    ) -> None:
         self.neighbors, self.rounds, self.tolerance = neighbors, rounds, tolerance
 
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-__all__ = ["Output", "create_output", "outputs", "register_output"]
+from dab.parts.options import checked
+
+__all__ = ["Output", "OutputOption", "create_output", "outputs", "register_output"]
 
 _OUTPUTS: dict[str, type[Output]] = {}
 
@@ -24,6 +26,12 @@ class Output(ABC):
     """
 
     needs_features: ClassVar[bool] = False
+    name: ClassVar[str]  # set by `register_output`
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
 
     @abstractmethod
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
@@ -44,6 +52,7 @@ def register_output(name: str) -> Callable[[Kind], Kind]:
 
     def decorate(cls: Kind) -> Kind:
         _OUTPUTS[name] = cls
+        cls.name = name
         return cls
 
     return decorate
@@ -67,3 +76,17 @@ def create_output(output: Output | str | None) -> Output | None:
         return _OUTPUTS[output]()
     # A copy: two adapters given one object have two streams.
     return deepcopy(output)
+
+
+class _Known:
+    """The condition on `output=`; the names are known once all corrections are registered."""
+
+    @property
+    def words(self) -> str:
+        return f"of {', '.join(outputs())}"
+
+    def check(self, value: Any) -> bool:
+        return not isinstance(value, str) or value in _OUTPUTS
+
+
+OutputOption = Annotated[Output | str | None, _Known()]

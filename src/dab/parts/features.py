@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FeatureSource", "Features"]
+__all__ = ["FeatureSource", "Features", "check_source"]
 
 FeatureSource = Callable[[Tensor], Tensor] | str | None
 
@@ -33,12 +33,9 @@ class Features:
     """
 
     def __init__(self, model: nn.Module, source: FeatureSource = None) -> None:
+        check_source(model, source)
         self.source = source
         named = dict(model.named_modules())
-        if isinstance(source, str) and source not in named:
-            raise ValueError(
-                f"features={source!r} names no layer of the model; it ends with {list(named)[-5:]}"
-            )
         self._layers = (
             [named[source]]
             if isinstance(source, str)
@@ -76,6 +73,15 @@ class Features:
             )
         where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
         return output, _rows(seen[-1], len(images), where)
+
+
+def check_source(model: nn.Module, source: FeatureSource) -> None:
+    """Refuse the name of a layer that the model does not have."""
+    named = dict(model.named_modules())
+    if isinstance(source, str) and source not in named:
+        raise ValueError(
+            f"features={source!r} is not a layer of the model; its last are {list(named)[-5:]}"
+        )
 
 
 def _eager() -> AbstractContextManager[Any]:

@@ -161,6 +161,9 @@ def _impatient(patience: float) -> Any:
     class Impatient(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            # A small buffer in the kernel, or it would hide for long whether the client reads.
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
             self._unread, self._timer = 0, self.loop.call_later(patience, self._look)
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import dab
+from dab.benchmark.tasks import TASKS, task_factory
 from dab.report.palette import order, title
 from dab.report.rows import Row, Scores
 from dab.streams import Setting
@@ -151,7 +152,7 @@ def glossary(
     data: Iterable[str], settings: Iterable[str], methods: Iterable[str]
 ) -> tuple[Term, ...]:
     """The words of a report: its data sets, settings and methods, and what the columns mean."""
-    terms = [Term(name, text) for name in data if (text := _data(name))]
+    terms = [Term(name, task_factory(name).summary) for name in data if name in TASKS]
     terms += [Term(setting, Setting.parse(setting).description) for setting in settings]
     terms += [
         Term("domain", "A part of the stream with one kind of shift, such as one corruption."),
@@ -171,7 +172,3 @@ def glossary(
             summary = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
             terms.append(Term(f"{title(name)}{year}", summary))
     return tuple(terms)
-
-
-def _data(name: str) -> str | None:
-    return None

@@ -1,13 +1,13 @@
-"""Files that are there whole or not at all, in a folder or in an object store."""
+"""Files that are either complete or absent, in a folder or in an object store."""
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import os
 import socket
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,16 +28,14 @@ __all__ = [
 ]
 
 Location: TypeAlias = "Path | UPath"
-"""A folder or file on disk, or one that fsspec reaches: both are used like paths."""
+"""A folder or file on disk or in an object store (fsspec). Both have the interface of a path."""
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-
-# Where a file is seen when all of it has come, and never before.
+# Protocols whose uploads are atomic: a file appears once it is complete.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
 
 
 def location(text: str) -> Location:
-    """The folder or file that a path or URL names.
+    """Parses a path or URL.
 
     >>> location("results")
     PosixPath('results')
@@ -47,50 +45,52 @@ def location(text: str) -> Location:
     MemoryPath('/bucket/results/table.md', protocol='memory')
     >>> location("file://host/results")
     Traceback (most recent call last):
-    ValueError: file://host/results names a host: give file:///FOLDER
+    ValueError: file://host/results names a host: use file:///FOLDER
     >>> location("ftp://host/results")
     Traceback (most recent call last):
-    ValueError: ftp:// may show half a file: give a folder, mounted if need be, or a URL of s3, ...
+    ValueError: ftp:// can expose half-written files: use a (mounted) folder or a URL of s3, ...
     """
     protocol, separator, path = text.partition("://")
     if not separator:
         return Path(text)
     if protocol == "file":
         if not path.startswith("/"):
-            raise ValueError(f"{text} names a host: give file:///FOLDER")
+            raise ValueError(f"{text} names a host: use file:///FOLDER")
         return Path(path)
     if protocol not in STORES:
         raise ValueError(
-            f"{protocol}:// may show half a file: give a folder, mounted if need be, or a URL of "
+            f"{protocol}:// can expose half-written files: use a (mounted) folder or a URL of "
             f"{', '.join(STORES)}"
         )
     from upath import UPath
 
     try:
-        # What others write is to be seen at once.
+        # No cache: what other processes write must be visible immediately.
         there = UPath(text, use_listings_cache=False)
-        there.fs  # noqa: B018  # is made here
-    except ImportError as error:  # each store has a package of its own
-        raise ValueError(f"{text} cannot be reached: {error}") from error
+        there.fs  # noqa: B018  # connects
+    except ImportError as error:  # every store needs its own package
+        raise ValueError(f"{text} cannot be opened: {error}") from error
     return there
 
 
 def found(folder: Location, pattern: str) -> list[Location]:
-    """What there is of a pattern in a folder, in the order of its names."""
+    """Returns the paths in a folder that match a pattern, sorted."""
     files: Iterable[Location] = folder.glob(pattern)
     return sorted(files, key=str)
 
 
 @contextmanager
 def aside(file: Location) -> Iterator[Path]:
-    """A path to write to, which takes the place of `file` if all goes well, and is removed if not.
+    """Yields a path to write to. It replaces `file` when the block ends, or is removed on an error.
+
+    Processes and threads on one machine that write the same file wait for each other.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with aside(folder / "made" / "here.txt") as unfinished:
-    ...     _ = unfinished.write_text("whole")
-    >>> (folder / "made" / "here.txt").read_text()
-    'whole'
+    >>> with aside(folder / "new" / "hello.txt") as unfinished:
+    ...     _ = unfinished.write_text("complete")
+    >>> (folder / "new" / "hello.txt").read_text()
+    'complete'
     """
     if isinstance(file, Path):
         with _beside(file) as unfinished:
@@ -105,28 +105,76 @@ def aside(file: Location) -> Iterator[Path]:
 @contextmanager
 def _beside(file: Path) -> Iterator[Path]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{file.name}.{socket.gethostname()}.{os.getpid()}.part")
+    unfinished, opened = _open_locked(file)
     try:
         yield unfinished
-        with unfinished.open("rb+") as written:
-            os.fsync(written.fileno())  # or a power cut may leave the name without the content
+        os.fsync(opened)  # otherwise a power cut may leave the name without the content
         unfinished.replace(file)
-    except OSError as error:
-        if error.errno in FULL:  # says neither where, nor what to do
-            message = f"no space left on device for {file.name}: free some, or choose another disk"
-            raise OSError(error.errno, message, str(file.parent)) from error
+    except BaseException as error:
+        cause = _write_error(opened, error)
+        unfinished.unlink(missing_ok=True)
+        if cause is not None and cause.filename is None:
+            raise OSError(cause.errno, cause.strerror, str(file)) from error
         raise
     finally:
-        unfinished.unlink(missing_ok=True)
+        os.close(opened)
+
+
+def _open_locked(file: Path) -> tuple[Path, int]:
+    """Opens an empty file beside `file` that no other process writes. Returns path and descriptor.
+
+    All processes on a machine use the same name, so the next writer takes over what a killed one
+    left behind: the system releases the locks of a dead process.
+    """
+    name = f"{file.name}.{socket.gethostname()}"
+    unfinished = file.with_name(f"{name}.part")
+    while True:
+        opened = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        except OSError:  # the file system has no locks: use one name per process
+            os.close(opened)
+            unfinished.unlink(missing_ok=True)
+            unfinished = file.with_name(f"{name}.{os.getpid()}.part")
+            return unfinished, os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o666)
+        if _is_at(opened, unfinished):
+            os.ftruncate(opened, 0)
+            return unfinished, opened
+        os.close(opened)  # its writer finished while this one waited
+
+
+def _is_at(opened: int, path: Path) -> bool:
+    """Whether an open file still has this path: it may have been renamed or removed."""
+    try:
+        return os.path.samestat(os.fstat(opened), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _write_error(opened: int, error: BaseException) -> OSError | None:
+    """Returns the file system's error behind an error of a writer, if there is one.
+
+    Writers may hide it: on a full disk, torch.save reports an "unexpected pos".
+    """
+    if isinstance(error, OSError):
+        return error
+    try:
+        os.pwrite(opened, bytes(4096), os.fstat(opened).st_size)
+    except OSError as refused:
+        return refused
+    return None
 
 
 def remove_unfinished(folder: Location) -> None:
-    """Remove what processes of this machine have left in a folder half written when killed."""
+    """Removes the half-written files that killed processes on this machine left in a folder."""
     if not isinstance(folder, Path):
-        return  # nothing is half written there
-    for unfinished in folder.glob(f"*.{socket.gethostname()}.*.part"):
-        if not is_alive(int(unfinished.suffixes[-2][1:])):
-            unfinished.unlink(missing_ok=True)
+        return  # object stores never show them
+    for unfinished in folder.glob(f"*.{socket.gethostname()}.part"):
+        # Locked files are being written. Files can also disappear when their writer finishes.
+        with suppress(OSError), unfinished.open("rb+") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(opened.fileno(), unfinished):
+                unfinished.unlink()
 
 
 def is_alive(process: int) -> bool:
@@ -146,7 +194,7 @@ def is_alive(process: int) -> bool:
 
 
 def write(file: Location, content: bytes | str) -> None:
-    """Write a file such that nobody ever sees half of it."""
+    """Writes a file atomically: readers see the old content or all of the new."""
     with aside(file) as unfinished:
         unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
 

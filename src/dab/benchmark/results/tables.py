@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dab.benchmark.cell import Cell
-    from dab.benchmark.estimate import Share
 
 __all__ = [
     "by_cell",
     "by_domain",
     "by_method",
-    "by_share",
+    "document",
     "legend",
     "show",
+    "to_csv",
+    "to_html",
+    "to_json",
     "to_markdown",
     "to_rich",
     "write",
@@ -129,20 +132,6 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
     return tables
 
 
-def by_share(shares: Sequence[Share]) -> list[Line]:
-    """Lines of data set, setting, and what its runs take; last all of them together."""
-    return [
-        _line("data", "setting", "runs", "images", "forwards", "hours"),
-        *(_line(share.data, share.setting, *_taken([share])) for share in shares),
-        _line("all", "", *_taken(shares)),
-    ]
-
-
-def _taken(shares: Sequence[Share]) -> list[str]:
-    runs, images, forwards, hours = (sum(column) for column in [*zip(*shares, strict=True)][2:])
-    return [f"{runs:,}", f"{images:,}", f"{forwards:,.0f}", f"{hours:,.1f}"]
-
-
 def legend(rows: Sequence[Row]) -> str:
     """What the signs in the tables of these rows mean."""
     if any(row.published and row.published.source != "paper" for row in rows):
@@ -215,20 +204,44 @@ def show(tables: dict[str, list[Line]], console: Console) -> None:
         console.print(table, crop=False)
 
 
+def to_html(tables: dict[str, list[Line]]) -> str:
+    """Tables with a caption each, for notebooks."""
+    return "".join(
+        f"<table><caption>{escape(title)}</caption><thead>{_html_line(head, 'th')}</thead>"
+        f"<tbody>{''.join(_html_line(line, 'td') for line in lines)}</tbody></table>"
+        for title, (head, *lines) in tables.items()
+    )
+
+
+def _html_line(line: Line, tag: str) -> str:
+    cells = (f"<b>{escape(e.text)}</b>" if e.best else escape(e.text) for e in line)
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def document(rows: Sequence[Row]) -> str:
+    """The tables by method and by domain, with their legend, as Markdown."""
+    return f"{legend(rows)}\n\n{to_markdown(by_method(rows))}\n{to_markdown(by_domain(rows))}"
+
+
 def write(rows: Sequence[Row], out: Location, name: str = "table") -> list[Location]:
     """Write the tables into a folder, as Markdown, CSV and JSON under one name."""
-    markdown = f"{legend(rows)}\n\n{to_markdown(by_method(rows))}\n{to_markdown(by_domain(rows))}"
     contents = {
-        f"{name}.md": markdown,
-        f"{name}.csv": _csv(rows),
-        f"{name}.json": json.dumps([asdict(row) for row in rows], indent=1),
+        f"{name}.md": document(rows),
+        f"{name}.csv": to_csv(rows),
+        f"{name}.json": to_json(rows),
     }
     for file, content in contents.items():
         files.write(out / file, content)
     return [out / file for file in contents]
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def to_json(rows: Sequence[Row]) -> str:
+    """All fields of all rows."""
+    return json.dumps([asdict(row) for row in rows], indent=1)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """A line for each row, with the error of each domain."""
     domains = _distinct(domain for row in rows for domain in row.errors)
     text = io.StringIO()
     plain = (

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.adapter import Adapter
+from dab.benchmark.running.evaluation import Evaluation
 from dab.buffers import Buffer
 from dab.streams import Batch, Stream
 
@@ -55,22 +55,16 @@ class Recorder:
         self.shots = {batches * (2 * number + 1) // (2 * SHOTS) for number in range(SHOTS)}
         self._noted: dict[str, list[Tensor]] = {}
 
-    def note(self, done: int, batch: Batch, adapter: Adapter, admitted: Tensor) -> None:
-        """Look, if it is time to, at the adapter after a batch.
-
-        Args:
-            done: the number of this batch.
-            batch: what it was.
-            adapter: after it has learned from the batch.
-            admitted: how many samples came into the buffer in each call up to this one.
-        """
-        buffer = adapter.buffer
-        if buffer is None:
+    def note(self, batch: Batch, evaluation: Evaluation) -> None:
+        """Look at the adapter's buffer after a batch, if it is time to."""
+        adapter, last = evaluation.adapter, evaluation.done - 1
+        if (buffer := adapter.buffer) is None:
             return
-        if done in self.looks:
-            self._look(done, batch, buffer, admitted, adapter.classes or 0)
-        if done in self.shots:
-            self._shoot(done, batch, buffer)
+        if last in self.looks:
+            admitted = evaluation.record(0, evaluation.done)["admitted"]
+            self._look(last, batch, buffer, admitted, adapter.classes or 0)
+        if last in self.shots:
+            self._shoot(last, batch, buffer)
 
     def _look(
         self, done: int, batch: Batch, buffer: Buffer, admitted: Tensor, classes: int

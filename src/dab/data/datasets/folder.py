@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dab.data.decoding import OfSize, read
+from dab.data.decoding import ExactSize, read
 from dab.data.images import Indices
 from dab.data.transform import Transform
 from dab.utils.fingerprint import fingerprint
@@ -22,7 +22,7 @@ __all__ = ["Entry", "Fitting", "FolderImages", "images_in", "subfolders"]
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
-Fitting = Transform | OfSize
+Fitting = Transform | ExactSize
 
 
 class Entry(NamedTuple):

@@ -15,8 +15,8 @@ import numpy as np
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.datasets.folder import Entry, Fitting, FolderImages, images_in, subfolders
 from dab.data.datasets.imagenet_classes import D109, INDEX
-from dab.data.decoding import OfSize
-from dab.data.problems import DataError, Problems
+from dab.data.decoding import ExactSize
+from dab.data.errors import DataError, Problems
 from dab.data.transform import Transform
 
 __all__ = ["DATA_SETS", "DataSet", "image_list", "load"]
@@ -91,7 +91,7 @@ def imagenet_c(
     """
     if unknown := set(corruptions) - {*CORRUPTIONS, *HELD_OUT}:
         raise ValueError(f"ImageNet-C has no corruption {sorted(unknown)[0]!r}")
-    fitting: Fitting = OfSize(C_SIZE)
+    fitting: Fitting = ExactSize(C_SIZE)
     if transform.crop != C_SIZE:
         fitting = replace(transform, resize=transform.crop)
     tree = _Tree("imagenet-c", root, fitting, partial)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from dab.models.sources import hugging_face, timm, torchvision
-from dab.models.sources.parts import Parts
+from dab.models.sources.common import Pretrained
 
-__all__ = ["SOURCES", "Parts"]
+__all__ = ["SOURCES", "Pretrained"]
 
-SOURCES: Mapping[str, Callable[[str], Parts]] = {
-    "torchvision": torchvision.parts,
-    "timm": timm.parts,
-    "hf": hugging_face.parts,
+SOURCES: Mapping[str, Callable[[str], Pretrained]] = {
+    "torchvision": torchvision.load,
+    "timm": timm.load,
+    "hf": hugging_face.load,
 }

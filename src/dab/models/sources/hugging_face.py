@@ -15,15 +15,15 @@ from dab.data.images import to_tensor
 from dab.data.transform import Interpolation, Transform
 from dab.models.checkpoints import misfits
 from dab.models.libraries import library
-from dab.models.sources.parts import SQUASHED, Parts, fetching
+from dab.models.sources.common import SQUASHED, Pretrained, fetching
 
-__all__ = ["parts"]
+__all__ = ["load"]
 
 INTERPOLATIONS: Mapping[int, Interpolation] = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 NO_CONSTANTS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
-def parts(name: str) -> Parts:
+def load(name: str) -> Pretrained:
     """The net and processor of this name or folder; code that comes with them is not run."""
     folder = Path(name)
     if "@" in name and not folder.is_dir():
@@ -40,7 +40,7 @@ def parts(name: str) -> Parts:
     else:
         card = {"name": f"hf/{name}", "tag": net.config._commit_hash}
     mean, std, transform, note = _preprocessing(f"hf/{name}", processor)
-    return Parts(net, mean, std, transform, card | ({"note": note} if note else {}))
+    return Pretrained(net, mean, std, transform, card | ({"note": note} if note else {}))
 
 
 def _check_complete(name: str, net: nn.Module, report: Mapping[str, Any]) -> None:

@@ -6,12 +6,19 @@ import math
 
 from dab.data.transform import Transform
 from dab.models.libraries import library
-from dab.models.sources.parts import SQUASHED, Parts, fetching, from_origin, split_origin, unknown
+from dab.models.sources.common import (
+    SQUASHED,
+    Pretrained,
+    fetching,
+    from_origin,
+    split_origin,
+    unknown,
+)
 
-__all__ = ["parts"]
+__all__ = ["load"]
 
 
-def parts(name: str) -> Parts:
+def load(name: str) -> Pretrained:
     """`NET` has its default weights, `NET.TAG` others, `NET@FILE` those of a file.
 
     The preprocessing is that of the tag, of the default one also for a file.
@@ -42,4 +49,4 @@ def parts(name: str) -> Parts:
         card["note"] = "; ".join(filter(None, [card.get("note"), SQUASHED]))
     transform = Transform(math.floor(crop / config["crop_pct"]), crop, config["interpolation"])
     card["name"] = f"timm/{net_name}"
-    return Parts(net, config["mean"], config["std"], transform, card)
+    return Pretrained(net, config["mean"], config["std"], transform, card)

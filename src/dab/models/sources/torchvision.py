@@ -7,12 +7,12 @@ from typing import Any
 
 from dab.data.transform import Transform
 from dab.models.libraries import library
-from dab.models.sources.parts import Parts, fetching, from_origin, split_origin, unknown
+from dab.models.sources.common import Pretrained, fetching, from_origin, split_origin, unknown
 
-__all__ = ["parts"]
+__all__ = ["load"]
 
 
-def parts(name: str) -> Parts:
+def load(name: str) -> Pretrained:
     """`NET` has its default weights, `NET:TAG` others, `NET@FILE` those of a file.
 
     The preprocessing is that of the tag, of the default one also for a file.
@@ -37,7 +37,7 @@ def parts(name: str) -> Parts:
     preset = entry.transforms()
     transform = Transform(preset.resize_size[0], preset.crop_size[0], preset.interpolation.value)
     card["name"] = f"torchvision/{net_name}"
-    return Parts(net, preset.mean, preset.std, transform, card)
+    return Pretrained(net, preset.mean, preset.std, transform, card)
 
 
 def _options(net_name: str, meta: Mapping[str, Any]) -> dict[str, Any]:

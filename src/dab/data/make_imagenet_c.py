@@ -18,7 +18,7 @@ from dab.data.corruptions import corrupt
 from dab.data.datasets.folder import images_in, subfolders
 from dab.data.datasets.imagenet_classes import INDEX
 from dab.data.decoding import Pixels, read
-from dab.data.problems import DataError, Problems
+from dab.data.errors import DataError, Problems
 from dab.data.transform import Transform
 from dab.utils import files
 

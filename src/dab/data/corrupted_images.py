@@ -18,7 +18,7 @@ from dab.data.corruptions import corrupt
 from dab.data.images import Images, Indices
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["Corrupted"]
+__all__ = ["CorruptedImages"]
 
 
 @cache
@@ -29,7 +29,7 @@ def _version() -> str:
     return fingerprint(*(source.read_text() for source in sources), " ".join(libraries))
 
 
-class Corrupted:
+class CorruptedImages:
     """The images of a data set under one corruption of one severity.
 
     An image's randomness follows from corruption, severity and index alone, so that its bytes do

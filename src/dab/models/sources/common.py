@@ -14,13 +14,13 @@ from torch import nn
 from dab.data.transform import Transform
 from dab.models.checkpoints import fill, read
 
-__all__ = ["SQUASHED", "Parts", "fetching", "from_origin", "split_origin", "unknown"]
+__all__ = ["SQUASHED", "Pretrained", "fetching", "from_origin", "split_origin", "unknown"]
 
 SEED = 0  # of untrained weights
 SQUASHED = "the published preprocessing squashes pictures to a square, here they are cropped"
 
 
-class Parts(NamedTuple):
+class Pretrained(NamedTuple):
     """What a classifier is made of, and what its card is to say."""
 
     net: nn.Module

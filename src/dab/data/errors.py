@@ -21,7 +21,7 @@ class Problems:
     >>> problems.add("empty files", [])
     >>> problems.report("imagenet-c in data")
     Traceback (most recent call last):
-    dab.data.problems.DataError: imagenet-c in data:
+    dab.data.errors.DataError: imagenet-c in data:
       2 missing folders: fog/5, snow/5
     """
 

@@ -1,0 +1,306 @@
+"""Options with ranges: declared in a constructor's signature, checked before anything happens."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import math
+import operator
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+import torch
+
+__all__ = [
+    "Capacity",
+    "Count",
+    "Decay",
+    "Device",
+    "Meets",
+    "Momentum",
+    "NonNegative",
+    "Option",
+    "Positive",
+    "Range",
+    "Rate",
+    "Seed",
+    "Share",
+    "check_options",
+    "checked",
+    "options_of",
+]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers an option takes; `least` and `most` belong to them, `above` and `below` do not.
+
+    >>> Range(0, below=1).words
+    'of at least 0 and less than 1'
+    """
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    @property
+    def words(self) -> str:
+        if self.least is not None and self.most is not None:
+            return f"between {self.least:,} and {self.most:,}"
+        bounds = (
+            ("of at least", self.least),
+            ("greater than", self.above),
+            ("of at most", self.most),
+            ("less than", self.below),
+        )
+        return " and ".join(f"{words} {bound:,}" for words, bound in bounds if bound is not None)
+
+    def check(self, value: Any) -> bool:
+        return (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+
+@dataclass(frozen=True)
+class Meets:
+    """Any other condition on an option: a function, and what it asks for in words."""
+
+    condition: Callable[[Any], bool]
+    words: str
+
+    def check(self, value: Any) -> bool:
+        return self.condition(value)
+
+
+def _is_device(value: Any) -> bool:
+    try:
+        return value is None or torch.device(value) is not None
+    except RuntimeError:
+        return False
+
+
+Rate = Annotated[float, Range(above=0)]
+Positive = Annotated[float, Range(above=0)]
+NonNegative = Annotated[float, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+Momentum = Annotated[float, Range(0, below=1)]
+Decay = Annotated[float, Range(above=0, below=1)]
+Count = Annotated[int, Range(1, 2**31 - 1)]
+Capacity = Annotated[int, Range(1, 2**24)]
+Seed = Annotated[int, Range(0, 2**64 - 1)]
+Device = Annotated[torch.device | str | None, Meets(_is_device, "such as 'cpu' or 'cuda:0'")]
+
+_NAMES = {float: "a number", int: "an integer", bool: "True or False", str: "a string"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method or an output correction."""
+
+    name: str
+    annotation: Any
+    default: Any = inspect.Parameter.empty
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def words(self) -> str:
+        """What the option takes.
+
+        >>> Option("lr", Rate).words, Option("layers", Literal["all", "early"] | None).words
+        ('a number greater than 0', "'all', 'early' or None")
+        """
+        return _words(self.annotation)
+
+    def check(self, value: Any) -> Any:
+        """The value as a plain Python object, or an error that names the option.
+
+        >>> Option("lr", Rate).check(float("nan"))
+        Traceback (most recent call last):
+        ValueError: lr must be a number greater than 0, got nan
+        """
+        try:
+            return _fitted(self.annotation, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self.name} must be {self.words}, got {_shown(value)}") from None
+
+
+def options_of(cls: type) -> list[Option]:
+    """The options that a class declares in its constructor, in order, without the model.
+
+    >>> from dab.methods import TENT
+    >>> [(option.name, option.words, option.default) for option in options_of(TENT)][:1]
+    [('lr', 'a number greater than 0', 0.00025)]
+    """
+    return [option for option in _declared(cls.__init__) if option.name != "model"]  # type: ignore[misc]
+
+
+def check_options(cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check options by name, without a model; the values as plain Python objects.
+
+    Raises TypeError or ValueError that names the first wrong option.
+
+    >>> from dab.methods import TENT
+    >>> check_options(TENT, {"lr": 1})
+    {'lr': 1.0}
+    >>> check_options(TENT, {"momentun": 0.9})
+    Traceback (most recent call last):
+    TypeError: tent has no option 'momentun', did you mean 'momentum'? It has: lr, momentum, ...
+    """
+    known = {option.name: option for option in options_of(cls)}
+    for name in options:
+        if name not in known:
+            owner = getattr(cls, "name", cls.__name__)
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f", did you mean {close[0]!r}? It" if close else "; it"
+            raise TypeError(f"{owner} has no option {name!r}{hint} has: {', '.join(known)}")
+    return {name: known[name].check(value) for name, value in options.items()}
+
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def checked(init: Init) -> Init:
+    """A constructor that checks its arguments first and keeps them in `self.options`.
+
+    Only the outermost constructor of a class does: those it calls get values of its own making.
+    """
+
+    @functools.wraps(init)
+    def check_first(self: Any, *arguments: Any, **named: Any) -> None:
+        if "options" not in self.__dict__:
+            bound = inspect.signature(init).bind(self, *arguments, **named)
+            bound.apply_defaults()
+            for option in _declared(init):
+                if option.name in bound.arguments:
+                    fitted = option.check(bound.arguments[option.name])
+                    bound.arguments[option.name] = fitted
+            self.options = {
+                name: value
+                for name, value in list(bound.arguments.items())[1:]
+                if value is None or type(value) in (bool, int, float, str)
+            }
+            arguments, named = bound.args[1:], bound.kwargs
+        init(self, *arguments, **named)
+
+    return typing.cast(Init, check_first)
+
+
+@functools.lru_cache(maxsize=256)
+def _declared(init: Callable[..., None]) -> tuple[Option, ...]:
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return tuple(Option(p.name, _resolved(p.annotation, init), p.default) for p in plain)
+
+
+def _resolved(annotation: Any, init: Callable[..., None]) -> Any:
+    """An annotation as an object; Any where it names what is only imported for type checkers."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, getattr(inspect.unwrap(init), "__globals__", {}))
+    except Exception:
+        return Any
+
+
+def _fitted(annotation: Any, value: Any) -> Any:
+    """The value if it is of the annotated kind: TypeError for another type, ValueError for range.
+
+    Annotations that say nothing about plain values take anything.
+    """
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        kind, *conditions = typing.get_args(annotation)
+        fitted = _fitted(kind, value)
+        if not all(condition.check(fitted) for condition in conditions):
+            raise ValueError
+        return fitted
+    if origin in (Union, types.UnionType):
+        return _fitted_to_one(typing.get_args(annotation), value)
+    if origin is Literal:
+        if not isinstance(value, str):
+            raise TypeError
+        if value not in typing.get_args(annotation):
+            raise ValueError
+        return value
+    if annotation is None or annotation is type(None):
+        if value is not None:
+            raise TypeError
+        return None
+    if annotation in (int, float):
+        return _number(annotation, value)
+    kind = annotation if origin is None else origin
+    letters = kind is Iterable and isinstance(value, str)  # nobody means these
+    if isinstance(kind, type) and kind is not Any and (letters or not isinstance(value, kind)):
+        raise TypeError
+    return value
+
+
+def _fitted_to_one(kinds: tuple[Any, ...], value: Any) -> Any:
+    failures = []
+    for kind in kinds:
+        try:
+            return _fitted(kind, value)
+        except (TypeError, ValueError) as error:  # noqa: PERF203
+            failures.append(error)
+    # If the value is of one of the types, then the range is what is wrong with it.
+    raise next((error for error in failures if isinstance(error, ValueError)), failures[0])
+
+
+def _number(kind: type, value: Any) -> Any:
+    """An int or a finite float; a bool is neither, numbers of NumPy are both."""
+    if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
+        raise TypeError
+    if kind is int:
+        return operator.index(value)  # type: ignore[arg-type]
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError from None
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _words(annotation: Any) -> str:
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        kind, *conditions = typing.get_args(annotation)
+        return " ".join([_words(kind), *(condition.words for condition in conditions)])
+    if origin in (Union, types.UnionType):
+        return _listed([_words(kind) for kind in typing.get_args(annotation)])
+    if origin is Literal:
+        return _listed([repr(value) for value in typing.get_args(annotation)])
+    if annotation is None or annotation is type(None):
+        return "None"
+    if annotation is Any or isinstance(annotation, TypeVar):
+        return "anything"
+    kind = annotation if origin is None else origin
+    if kind in _NAMES:
+        return _NAMES[kind]
+    name = getattr(kind, "__name__", str(kind))
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def _listed(words: list[str]) -> str:
+    """Alternatives; those of a union's Literal are its own."""
+    flat = ", ".join(words[:-1]).replace(" or ", ", ")
+    return f"{flat} or {words[-1]}" if flat else words[-1]
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"a {type(value).__name__}"

@@ -1,0 +1,25 @@
+"""Adapters of every method on tiny nets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dab
+from dab.testing import NETS, Case
+
+# Options that let a method adapt within a stream of a few dozen images.
+QUICK: dict[str, dict[str, Any]] = {
+    "adacontrast": {"queue": 32, "refine_after": 16},
+    "cotta": {"augmentations": 3, "gate": 0.7},
+    "dab": {"capacity": 8, "batch_size": 8},
+    "eata": {"margin": 0.9},
+    "note": {"capacity": 8, "update_every": 10},
+    "rotta": {"capacity": 8, "update_every": 10},
+}
+
+
+def quick(method: str, net: str) -> Case:
+    return Case(method, QUICK.get(method, {}), net)
+
+
+CASES = [quick(method, net) for net in NETS for method in dab.methods()]
