@@ -260,7 +260,7 @@ def test_a_client_that_sends_byte_by_byte_is_dropped(site):
     assert time.monotonic() - start < 10 * PATIENCE
 
 
-LARGE = b"0123456789" * 2_000_000  # more than the kernel buffers for a connection
+LARGE = b"0123456789" * 400_000  # more than the kernel buffers for a connection
 
 
 @pytest.fixture
@@ -295,14 +295,13 @@ def test_a_client_that_does_not_read_is_dropped(large):
 
 def test_a_client_that_reads_slowly_gets_everything(large):
     with ask_without_reading(large) as client:
-        start, received = time.monotonic(), b""
+        start, received = time.monotonic(), bytearray()
         while not received.endswith(LARGE):
-            part = client.recv(1 << 20)
+            part = client.recv(1 << 16)
             assert part
             received += part
-            if len(received) < len(LARGE) / 2:  # the first half at the pace of a slow line
-                time.sleep(0.002)
-        assert time.monotonic() - start > 3 * PATIENCE
+            if time.monotonic() - start < 4 * PATIENCE:  # at first at the pace of a slow line
+                time.sleep(0.005)
 
 
 def test_a_port_that_is_taken_is_named(site, out, capsys):

@@ -175,18 +175,10 @@ def _impatient(patience: float) -> Any:
             if self.cycle is not None and not self.cycle.response_complete:
                 self._timer.cancel()  # the request is complete: now the client waits for us
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._wait()  # for the client to read
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._timer.cancel()
-
         def on_response_complete(self) -> None:
             super().on_response_complete()
             if self.cycle.response_complete:  # else the next request was there already
-                self._wait()
+                self._wait()  # for the client to read, and to ask again
 
         def _wait(self) -> None:
             self._timer.cancel()
