@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dab import registry
 from dab.benchmark import Cell, Job, TaskRecipe
 from dab.benchmark.compute import Compute
 from dab.benchmark.engines import Engine, Resources
@@ -30,7 +31,6 @@ from dab.benchmark.engines.slurm import Submitit
 from dab.benchmark.results.result import Result
 from dab.benchmark.running import claims
 from dab.cli import main
-from dab import registry
 from dab.streams import Setting
 from dab.utils import files
 from tests.support.benchmark_task import assert_same_runs, tiny_cell

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
+from dab import registry
 from dab.benchmark import Cell, Clean, Result, Task, results, run
 from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
 from dab.benchmark.results.identity import DataCard, RunCard
@@ -38,7 +39,6 @@ from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
 from dab.outputs import BatchPrior
-from dab import registry
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
