@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.benchmark import Cell, Clean, Task
-from dab.benchmark.tasks import TaskFactory, TaskRecipe
+from dab.benchmark import Cell, Clean, Task, TaskFactory, TaskRecipe, register_task
 from dab.data.images import Indices, to_tensor
 from dab.streams import Setting
 from dab.utils.fingerprint import fingerprint
@@ -73,10 +72,10 @@ def tiny_task(size: int = 70, seed: int = 0, samples: int | None = None) -> Task
     return Task("tiny", data, lambda: net("layernorm"), card, source_images)
 
 
+@register_task("tiny")
 class TinyTask(TaskFactory):
-    """Images in memory."""
+    """Small images for tests."""
 
-    name = "tiny"
     classes = CLASSES
 
     def create(self, recipe: TaskRecipe) -> Task:

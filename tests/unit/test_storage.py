@@ -127,8 +127,8 @@ def test_what_is_not_finished_is_not_in_the_store(store):
 @pytest.mark.parametrize(
     ("url", "culprit"),
     [
-        ("sftp://host/results", "argument --out: sftp:// may show half a file: give a folder, "),
-        ("s3://bucket/results", "argument --out: s3://bucket/results cannot be reached: Install "),
+        ("sftp://host/results", "argument --out: sftp:// can expose half-written files: use a "),
+        ("s3://bucket/results", "argument --out: s3://bucket/results cannot be opened: Install "),
     ],
 )
 def test_what_cannot_hold_results_is_named(url, culprit, capsys, monkeypatch):
