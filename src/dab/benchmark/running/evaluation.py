@@ -71,8 +71,8 @@ class Evaluation:
             self.adapter.reset()
         predicted = self.adapter(batch.images).argmax(dim=1).cpu()
         self.seconds += self.clock() - began
-        at = self.stream.position(self.done)
-        self.predictions[at : at + len(predicted)] = predicted
+        start, end = self.stream.position(self.done), self.stream.position(self.done + 1)
+        self.predictions[start:end] = predicted[start - end :]  # of the new images
         record = asdict(self.adapter.last)
         values = [float("nan") if record[name] is None else record[name] for name in STEP_FIELDS]
         self.steps[self.done] = torch.tensor(values, dtype=torch.float64)
@@ -112,14 +112,14 @@ class Evaluation:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume; a state that does not fit raises a `ValueError` before anything changes."""
-        done, seconds = state.get("done"), state.get("seconds")
+        done, seconds = state["done"], state["seconds"]
         if type(done) is not int or not 0 <= done <= len(self.stream):
             raise ValueError(f"done must be 0 to {len(self.stream)} batches, got {done!r}")
         if type(seconds) is not float or not 0 <= seconds < float("inf"):
             raise ValueError(f"seconds must be a finite number from 0, got {seconds!r}")
         for name in ("predictions", "steps"):
-            check_tensor(name, state.get(name), like=getattr(self, name))
-        self.adapter.load_state_dict(state.get("adapter", {}))
+            check_tensor(name, state[name], like=getattr(self, name))
+        self.adapter.load_state_dict(state["adapter"])
         self.done, self.seconds = done, seconds
         self.predictions, self.steps = state["predictions"], state["steps"]
 
