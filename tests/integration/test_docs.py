@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def test_the_examples_of_the_guide_to_models_run(tmp_path):
 def test_the_method_of_the_contributing_guide_keeps_the_contract(monkeypatch):
     (example,) = blocks("CONTRIBUTING.md", "python")
     # A copy of the registry: other tests go through the real one.
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry, "_METHODS", deepcopy(registry._METHODS))
     exec(example, {"__name__": "example"})
     dab.testing.check_method("mine", nets=["layernorm"])
 
