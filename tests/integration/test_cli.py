@@ -179,7 +179,10 @@ def test_run_and_bench_have_the_same_defaults(monkeypatch):
     [
         ("methods sra", "unknown method 'sra'; did you mean 'sar'? available: adacontrast, "),
         ("run sra", "unknown method 'sra'; did you mean 'sar'? available: adacontrast, "),
-        ("run dab capactiy=64", "unknown dab option 'capactiy'; did you mean 'capacity'? available: "),
+        (
+            "run dab capactiy=64",
+            "unknown dab option 'capactiy'; did you mean 'capacity'? available: ",
+        ),
         ("run dab seed=1", "unknown dab option 'seed'; available: capacity, "),
         ("run dab capacity=abc", "capacity must be an integer"),
         ("run dab capacity=0", "got 0 (in 'dab capacity=0')"),
@@ -191,9 +194,12 @@ def test_run_and_bench_have_the_same_defaults(monkeypatch):
         ("run dab --setting correlated:-1", "delta must be a positive number, got -1"),
         (
             "run dab --data imagenet",
-            "unknown data 'imagenet'; did you mean 'imagenet-r'? available: cifar10, folder, glyphs, ",
+            "unknown data 'imagenet'; did you mean 'imagenet-r'? available: cifar10, folder, ",
         ),
-        ("run dab --data tiny --corruptions forg", "unknown corruption 'forg'; did you mean 'fog'? "),
+        (
+            "run dab --data tiny --corruptions forg",
+            "unknown corruption 'forg'; did you mean 'fog'?",
+        ),
         ("run dab --data tiny --corruptions fog fog", "'fog' is named more than once"),
         ("run dab --data tiny --samples 71", "cannot take 71 of 70 images"),
         ("run mine --import mine.py", "cannot import mine.py: no such file"),

@@ -379,6 +379,7 @@ def counts_of(name: str) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109"])
 def test_what_has_the_published_counts_is_complete(name, forest):
     counts = counts_of(name)

@@ -280,6 +280,7 @@ def test_the_cifar10_model_reads_cifar10():
     assert training.accuracy(zoo.load("cifar10"), Subset(CIFAR10(folder, "test"), 2000)) >= 0.78
 
 
+@pytest.mark.slow
 def test_severe_corruptions_are_hard_but_not_hopeless_for_the_glyphs_model(tmp_path):
     glyphs, model = Glyphs.of_split("test", 100), zoo.load("glyphs")
     errors = [

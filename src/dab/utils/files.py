@@ -208,7 +208,9 @@ def read(file: Location, largest: int | None = None) -> bytes:
         if largest is not None and file.stat().st_size > largest:
             raise ValueError(f"more than {largest:,} bytes")
         return bytes(file.read_bytes())
-    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+    with open(
+        file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+    ) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
