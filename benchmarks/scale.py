@@ -11,26 +11,28 @@ import argparse
 import heapq
 from collections.abc import Sequence
 
-from dab.benchmark import Cell
-from dab.benchmark.estimate import forwards
-from dab.benchmark.tasks.imagenet import published_images
-from dab.cli import parser
-from dab.cli.bench import cells, complete
+from dab.benchmark import Cell, TaskRecipe, suite
+from dab.benchmark.tasks import task_factory
 
 __all__ = ["hours", "paper"]
 
 
 def paper() -> list[Cell]:
     """The cells of the paper's two tables."""
-    chosen = parser().parse_args(["bench", "--suite", "paper"])
-    complete(chosen)
-    return cells(chosen)
+    return suite("paper").cells()
+
+
+def published_images(cell: Cell) -> int:
+    """The images of a cell's stream, without any data on disk."""
+    images = task_factory(cell.data).count(cell, TaskRecipe(cell.data))
+    assert images is not None
+    return images
 
 
 def hours(runs: Sequence[Cell], devices: int, speed: float) -> float:
     """When the last run ends, if each device makes `speed` forwards a second."""
     stream = [repr(cell.source()) for cell in runs]
-    length = [published_images(cell) * forwards(cell) / speed / 3600 for cell in runs]
+    length = [published_images(cell) * cell.forwards / speed / 3600 for cell in runs]
     ready = [(-length[i], i) for i, cell in enumerate(runs) if cell.is_source]
     waiting = {stream[i]: [j for j in range(len(runs)) if stream[j] == stream[i]] for _, i in ready}
     heapq.heapify(ready)
@@ -55,7 +57,7 @@ def main() -> None:
     chosen = options.parse_args()
     runs = paper()
     images = sum(published_images(cell) for cell in runs)
-    cost = sum(published_images(cell) * forwards(cell) for cell in runs)
+    cost = sum(published_images(cell) * cell.forwards for cell in runs)
     print(f"{len(runs)} runs, {images / 1e6:.1f} million images, {cost / 1e6:.0f} million forwards")
     total = cost / chosen.speed / 3600
     for devices in chosen.devices:

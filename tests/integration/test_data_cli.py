@@ -109,7 +109,7 @@ def test_check_takes_a_list_corruptions_and_severities_of_imagenet_c(tmp_path, c
     assert "1 missing folders: fog/4" in capsys.readouterr().err
     other = ["data", "check", "folder", "--root", str(tmp_path), "--severity", "4"]
     assert main(other) == 2
-    assert "--severity are for imagenet-c alone" in capsys.readouterr().err
+    assert "--severity do not apply to folder: it has no corruptions" in capsys.readouterr().err
 
 
 def test_check_knows_every_data_set():

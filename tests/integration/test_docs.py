@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import dab
 from dab.cli import parser
-from dab.cli.bench import cells, complete
+from dab.cli.bench import chosen_grid
 from dab.parts.functional import entropy
 from dab.parts.layers import norm_parameters
 from tests.support.nets import net, stream
@@ -101,8 +101,7 @@ def test_the_commands_of_the_documents_are_right(document):
             words = shlex.split(line.replace("s3://", "memory://"), comments=True)
             chosen = parser().parse_args(words[1:])
             if chosen.command == "bench":
-                complete(chosen)
-                assert chosen.imports or cells(chosen)
+                assert chosen.imports or chosen_grid(chosen).cells()
 
 
 def test_the_task_of_the_benchmark_guide_runs(tmp_path, monkeypatch, capsys):

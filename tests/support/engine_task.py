@@ -8,12 +8,11 @@ import time
 from typing import Any
 
 import dab
-from dab.benchmark.tasks import register_task
 from dab.methods.source import Source
 from dab.methods.tent import TENT
-from tests.support.benchmark_task import TinyTask
+from tests.support import benchmark_task
 
-register_task("tiny")(TinyTask)
+__all__ = ["benchmark_task"]  # which registers the tiny task
 
 
 @dab.register("slow")

@@ -83,5 +83,5 @@ def test_a_device_that_is_not_there_is_named(device):
         pytest.skip("this machine has one")
     if device == "mps" and torch.backends.mps.is_available():
         pytest.skip("this machine has one")
-    with pytest.raises(ValueError, match=f"there is no device '{device}' here"):
+    with pytest.raises(ValueError, match=f"no device '{device}' on this machine"):
         Compute(device=device).check()

@@ -56,8 +56,8 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
     with pytest.raises(Interrupted, match="after 6 of 15"):
         run(cell, task, store, cache=tmp_path / "cache", watch=stop)
     assert names(folder) == {CHECKPOINT, "progress.json"}
-    ((name, progress),) = progresses(store)
-    assert (name, progress.seen) == (folder.name, seen[5])
+    (progress,) = progresses(store)
+    assert (progress.card.run_id, progress.seen) == (folder.name, seen[5])
     (underway,) = (found for found in gather(store)["runs"].values() if "seen" in found)
     assert underway["seen"] == seen[5]
     resumed = run(cell, task, store, cache=tmp_path / "cache", watch=stop)

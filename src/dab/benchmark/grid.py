@@ -19,7 +19,7 @@ from typing import Any
 
 from dab.benchmark.cell import CPU, Cell, Method, parse_method
 from dab.benchmark.compute import Compute
-from dab.benchmark.engines import Resources, create_engine, dispatch
+from dab.benchmark.engines import Resources, dispatch, engine_class
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
 from dab.benchmark.engines.view import View
@@ -273,6 +273,14 @@ def run_grid(
             import them before they run anything.
         view: is told of the progress; None shows progress bars on stderr.
     """
+    resources = Resources(
+        jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
+    )
+    create = engine_class(engine, resources)
+    if str(out).startswith("memory://") and not create.in_process:
+        raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
+    for name in log:
+        create_logger(name, _location(out))  # fails if its package is not installed
     runs = grid.jobs(
         out,
         cache=cache,
@@ -281,16 +289,8 @@ def run_grid(
         log=log,
         imports=imports,
     )
-    for name in log:
-        create_logger(name, _location(out))  # one that is not installed fails here
     images = stream_sizes(runs)
-    resources = Resources(
-        jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
-    )
-    chosen = create_engine(engine, resources)
-    if str(out).startswith("memory://") and not chosen.in_process:
-        chosen.close()
-        raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
+    chosen = create(resources)
     with _bars(runs, images) if view is None else nullcontext(view) as shown:
         outcomes = dispatch(runs, chosen, shown)
     return GridResults(

@@ -11,15 +11,12 @@ from typing import Any, NamedTuple
 import dab
 from dab.benchmark.cell import parse_method
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.tasks.task import ON_DISK, PAPER_MODEL, PAPER_TAG
+from dab.benchmark.tasks import TASKS, TaskFactory, task_factory
+from dab.benchmark.tasks.imagenet import PAPER_TAG
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting
 
 __all__ = ["Command", "repeat"]
-
-# Images in all of a data set; to name this number explicitly would be another run.
-ALL = {"glyphs": 10_000, "cifar10": 10_000}
-
 
 USUAL = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
 
@@ -44,7 +41,7 @@ def repeat(card: RunCard, samples: int | None = None) -> Command:
     shard = card.shard
     if shard is None or shard.number is None:
         words = ["dab", "run", *method]
-        usual = {"data": "glyphs", "setting": "continual", "seed": 0}
+        usual = {"data": "glyphs", "setting": "correlated", "seed": 0}
     else:
         words = ["dab", "bench", "--method", " ".join(method)]
         usual = {"data": "glyphs", "setting": "correlated", "seeds": 0}
@@ -89,9 +86,8 @@ def _is_read_as(word: str, name: str, value: Any) -> bool:
 def _model(card: RunCard, notes: list[str]) -> list[str]:
     model, data = card.model.details, card.data.name
     name, tag = card.model.name, model.get("tag", "")
-    if name == f"dab/{data}":
-        return []
-    if data in ON_DISK and (name, tag) == (PAPER_MODEL, PAPER_TAG):
+    factory = _factory(data)
+    if factory and name == factory.default_model and tag in ("", PAPER_TAG):
         return []
     if tag == "file":
         notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', 'that is not known')}")
@@ -100,6 +96,11 @@ def _model(card: RunCard, notes: list[str]) -> list[str]:
         return ["--model", f"{name}@random"]
     separator = {"torchvision": ":", "timm": "."}.get(name.partition("/")[0])
     return ["--model", f"{name}{separator}{tag}" if separator and tag else name]
+
+
+def _factory(data: str) -> TaskFactory | None:
+    """The factory of a data set, None if it is not built in."""
+    return task_factory(data) if data in TASKS else None
 
 
 def _compute(card: RunCard) -> list[str]:
@@ -112,19 +113,20 @@ def _compute(card: RunCard) -> list[str]:
 
 def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     data, words, domains = card.data, [], card.data.domains
-    if data.name in ON_DISK:
+    factory = _factory(data.name)
+    if factory and factory.needs_root:
         words += ["--root", "DATA"]
-        more = "--partial, --samples or --image-list"
-        if data.name != "imagenet-c":
-            more = "--partial or --samples"
+        more = "--partial or --samples"
+        if "image_list" in factory.takes:
+            more = "--partial, --samples or --image-list"
         notes.append(f"DATA is the folder of the images; add {more} if that was given")
         if card.source_images is not None:
             notes.append(
                 "add --source-images with the folder of the training images that the method was "
                 f"given; their hash is {card.source_images}"
             )
-    if data.name in ON_DISK and data.name != "imagenet-c":
-        pass  # these have domains of their own
+    if factory and not factory.has_corruptions:
+        pass  # it has domains of its own
     elif unknown := [name for name in domains if name not in CORRUPTIONS + HELD_OUT]:
         notes.append(f"the domains {', '.join(unknown)} are no corruptions that are built in")
     elif domains == HELD_OUT:
@@ -137,9 +139,11 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     samples, *others = _samples(card, whole, len(domains) * parts)
     if others:
         notes.append(f"--samples may have been {' or '.join(map(str, others))}, too")
-    if data.name not in ON_DISK and samples != ALL.get(data.name):
+    if factory and factory.needs_root:
+        pass  # the folder decides
+    elif factory is None or samples != factory.images:  # naming all images makes another run
         words += ["--samples", str(samples)]
-        if data.name not in ALL:
+        if factory is None or factory.images is None:
             notes.append(f"leave out --samples if {data.name} has just {samples:,} images")
     if card.batch_size != 64:
         words += ["--batch-size", str(card.batch_size)]
