@@ -32,6 +32,6 @@ def _forget_tasks() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+import dab
 from dab import registry
 from dab.benchmark import Cell, Job, TaskRecipe
 from dab.benchmark.compute import Compute
@@ -44,12 +45,11 @@ PATIENCE = 120  # seconds for anything here, on a busy machine
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The tiny task and slow methods, which are forgotten again."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
     import tests.support.engine_task as plugin
 
-    for name, method in (("slow", plugin.Slow), ("broken", plugin.Broken)):
-        registry._METHODS[name] = method
-    registry._METHODS["deadly"] = plugin.Deadly
+    for method in (plugin.Slow, plugin.Broken, plugin.Deadly):
+        dab.register(method.name)(method)
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
 
 

@@ -38,12 +38,12 @@ from dab.benchmark.running.checkpoint import CHECKPOINT
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
-from dab.cli.options import import_modules
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
 from dab.utils.fingerprint import fingerprint
+from dab.utils.imports import import_own
 from tests.support.benchmark_task import (
     CORRUPTIONS,
     OPTIONS,
@@ -617,7 +617,16 @@ def with_other_weight(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]
     return other
 
 
-OTHER_VALUE = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v / 2}
+OTHER_NUMBER = {int: lambda v: v + 1, float: lambda v: v / 2}
+OTHER_WORD = {
+    "admission": "running",
+    "trigger": "any",
+    "filling": "adapt",
+    "storage": "uint8",
+    "device": "cpu",
+    "output": "lame",
+    "features": "0",
+}
 
 
 def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
@@ -633,7 +642,8 @@ def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
         "fewer domains": replace(cell, corruptions=CORRUPTIONS[:2]),
     }
     for option, value in cell.all_options().items():
-        other = OTHER_VALUE.get(type(value), lambda v: "something else")(value)
+        number = OTHER_NUMBER.get(type(value))
+        other = number(value) if number else OTHER_WORD[option]
         cells[option] = replace(cell, options={**cell.options, option: other})
     tasks = {
         "pixel": with_other_pixel(task),
@@ -670,11 +680,11 @@ class Mine(TENT):
 
 
 def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
     file, keys = tmp_path / "mine.py", set()
     for text in ("Once.", "Twice."):
         file.write_text(METHOD.format(name="mine", text=text))
-        import_modules([str(file)])
+        import_own(str(file))
         cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
         keys.add(card_of(cell, tiny_task(), cache).run_id)
     assert len(keys) == 2

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -59,27 +59,26 @@ def code_fingerprint(classes: frozenset[type]) -> str:
     return own_code(classes)
 
 
-def own_code(classes: Iterable[type], package: Path = PACKAGE) -> str:
+def own_code(classes: Collection[type], package: Path = PACKAGE) -> str:
     """A hash of the code that a run with these classes depends on.
 
     Args:
         classes: of the method, the model's layers and the stream's images.
         package: folder of the package, if it is not the one that is running.
     """
-    classes = set(classes)
     own = _sources(classes, package)
     return fingerprint(*_outside_sources(classes), *chain(*sorted(own.items())))
 
 
-def modules_of(classes: Iterable[type], package: Path = PACKAGE) -> set[str]:
+def modules_of(classes: Collection[type], package: Path = PACKAGE) -> set[str]:
     """The modules of dab that a run with these classes depends on."""
-    return set(_sources(set(classes), package))
+    return set(_sources(classes, package))
 
 
-def _sources(classes: set[type], package: Path) -> dict[str, str]:
+def _sources(classes: Collection[type], package: Path) -> dict[str, str]:
     """The source text of all modules of dab that these classes and `ROOTS` depend on."""
     waiting = [Import(root) for root in ROOTS]
-    waiting += [Import(cls.__module__) for cls in classes]
+    waiting += [Import(base.__module__) for cls in classes for base in cls.__mro__]
     for text in _outside_sources(classes):
         waiting += _imports(text, "", False)
     found: dict[str, str] = {}
@@ -93,8 +92,9 @@ def _sources(classes: set[type], package: Path) -> dict[str, str]:
     return found
 
 
-def _outside_sources(classes: set[type]) -> list[str]:
-    return [file.read_text() for file in sorted({*filter(None, map(_outside, classes))})]
+def _outside_sources(classes: Collection[type]) -> list[str]:
+    bases = {base for cls in classes for base in cls.__mro__}
+    return [file.read_text() for file in sorted({*filter(None, map(_outside, bases))})]
 
 
 def _counts(module: str) -> bool:

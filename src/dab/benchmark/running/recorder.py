@@ -28,11 +28,11 @@ SIDE = 64  # the longer side of an image in a shot, at most
 
 
 class Recorder:
-    """Looks into an adapter's buffer now and then, reading only.
+    """Looks into an adapter's buffer now and then, without changing it.
 
-    About 150 times it notes how many items each class has, and how old they are; six times it
-    takes small pictures of what is held, and of the batch that the stream has just shown. What it
-    has noted is in `arrays`, by the names under which a run's trace has it:
+    About 150 times it notes how many items each class has and how old they are. Six times it takes
+    small pictures of the buffer and of the last batch. `arrays` returns it all by the names that a
+    run's trace uses:
 
     - `look_at`: images seen at each look;
     - `buffer_classes`: (looks, classes) items of each pseudo-label in the buffer;
@@ -44,7 +44,7 @@ class Recorder:
       in the order of their pseudo-labels, and these; -1 where there is none;
     - `batch_images`, `batch_labels`: the same of the batch, in its own order.
 
-    Methods without a buffer leave no trace.
+    Nothing is noted for methods without a buffer.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -106,7 +106,7 @@ class Recorder:
             self._noted.setdefault(name, []).append(tensor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was noted, by name."""
+        """Everything noted, by name."""
         return {name: tensor.numpy() for name, tensor in self.state_dict().items()}
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -42,6 +42,8 @@ __all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "run"]
 
 logger = logging.getLogger("dab")
 
+# The fields of a checkpoint.
+STATE = {"adapter", "done", "seconds", "predictions", "steps", "recorder", "peak_memory"}
 POLL = 1.0  # seconds from one look at another process's run to the next
 
 Watch = Callable[[Cell, int, int], None]
@@ -204,8 +206,8 @@ class _Run:
         if state is None:
             return
         try:
-            if state.keys() != self._state().keys():
-                raise ValueError(f"it has the fields {', '.join(map(str, state))}")
+            if state.keys() != STATE:
+                raise ValueError(f"it has other fields: {', '.join(map(str, state))}")
             peak = state["peak_memory"]
             if type(peak) is not float or not 0 <= peak < float("inf"):
                 raise ValueError(f"peak_memory must be a finite number from 0, got {peak!r}")
@@ -272,7 +274,7 @@ def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | 
 
 def _classes(cell: Cell, task: Task, stream: Stream) -> Iterable[type]:
     """The classes of the method, the model's layers and the images, for the hash of their code."""
-    yield from dab.method(cell.method).__mro__
+    yield dab.method(cell.method)
     yield from task.layers
     for images in stream.parts:
         yield from _image_classes(images)
