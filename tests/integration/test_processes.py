@@ -13,6 +13,7 @@ from dab.data.datasets.glyphs import Glyphs
 from dab.testing import run, same
 from tests.support.adapters import CASES
 from tests.support.nets import stream
+from tests.support.streams import corrupted_stream, digest
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -109,6 +110,21 @@ def test_4096_images_of_224_pixels_take_at_most_600_mib():
     result = python(RESIDENT)
     assert result.returncode == 0, result.stderr
     assert 550 < float(result.stdout) <= 600
+
+
+STREAM = """
+import sys
+from pathlib import Path
+from tests.support.streams import corrupted_stream, digest
+print(digest(corrupted_stream(Path(sys.argv[1]))))
+"""
+
+
+def test_another_process_sees_the_same_stream(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "12345")
+    result = python(STREAM, str(tmp_path / "there"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == digest(corrupted_stream(tmp_path / "here"))
 
 
 GLYPHS = """

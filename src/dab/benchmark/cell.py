@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import dab
 from dab.benchmark.compute import Compute
 from dab.data.corruptions import CORRUPTIONS
+from dab.parts.options import check_options
 from dab.streams import Setting, Shard
 from dab.utils.suggest import unknown
 
@@ -71,7 +72,7 @@ class Cell:
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        check_options(self.method, self.options)
+        _check(self.method, self.options)
         for corruption in self.corruptions:
             if list(self.corruptions).count(corruption) > 1:  # errors are reported by its name
                 raise ValueError(f"corruption {corruption!r} is named more than once")
@@ -126,16 +127,16 @@ def _defaults(method: str) -> dict[str, Any]:
     return {option.name: option.default for option in parameters if option.name not in GIVEN}
 
 
-def check_options(method: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that a method does not have, and values of another type than its default."""
+def _check(method: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a method does not have, and values that it would not accept."""
     known = _defaults(method)
-    for name, value in options.items():
+    for name in options:
         if name not in known:
             raise ValueError(unknown(f"{method} option", name, known))
-        default = known[name]
-        if type(default) in (int, float) and type(value) not in (int, type(default)):
-            kind = "an integer" if isinstance(default, int) else "a number"
-            raise ValueError(f"{method}: {name} must be {kind}, got {value!r}")
+    try:
+        check_options(dab.method(method), options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error} (in {str(Method(method, options))!r})") from error
 
 
 def parse_method(text: str) -> list[Method]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from dab.benchmark.cell import CPU, Cell, Method, parse_method
 from dab.benchmark.compute import Compute
-from dab.benchmark.engines import Resources, create_engine, dispatch
+from dab.benchmark.engines import Resources, dispatch, engine_class
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
 from dab.benchmark.engines.view import View
@@ -61,7 +61,9 @@ class Grid:
         compute: device, precision and threads.
         model: a name for `dab.load_model`; None for the default of each data set.
         root: folder of data sets that are read from disk.
-        image_list, source_images, partial: see `TaskRecipe`.
+        image_list: file with the images of ImageNet-C to show; None for the published ones.
+        source_images: folder with training images of the model, for methods that ask for some.
+        partial: accept an incomplete data set.
 
     >>> Grid(["tnet"])
     Traceback (most recent call last):
@@ -264,7 +266,9 @@ def run_grid(
         engine: "inline" runs in this process, "local" in worker processes; "ray" and "submitit"
             use a cluster. Results are the same on all of them.
         jobs: runs at a time; None for as many as fit.
-        address, gpus_per_run, slurm: for engines that use a cluster; see `Resources`.
+        address: of the cluster; None for the engine's default.
+        gpus_per_run: may be a fraction with Ray; None for a whole GPU if the device is one.
+        slurm: parameters of sbatch.
         cache: folder for corrupted images; None for the user's cache.
         workers: processes per run that prefetch images; None for one while any are to be made.
         checkpoint_every: batches between two checkpoints.
@@ -273,6 +277,14 @@ def run_grid(
             import them before they run anything.
         view: is told of the progress; None shows progress bars on stderr.
     """
+    resources = Resources(
+        jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
+    )
+    create = engine_class(engine, resources)
+    if str(out).startswith("memory://") and not create.in_process:
+        raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
+    for name in log:
+        create_logger(name, _location(out))  # fails if its package is not installed
     runs = grid.jobs(
         out,
         cache=cache,
@@ -281,16 +293,8 @@ def run_grid(
         log=log,
         imports=imports,
     )
-    for name in log:
-        create_logger(name, _location(out))  # one that is not installed fails here
     images = stream_sizes(runs)
-    resources = Resources(
-        jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
-    )
-    chosen = create_engine(engine, resources)
-    if str(out).startswith("memory://") and not chosen.in_process:
-        chosen.close()
-        raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
+    chosen = create(resources)
     with _bars(runs, images) if view is None else nullcontext(view) as shown:
         outcomes = dispatch(runs, chosen, shown)
     return GridResults(

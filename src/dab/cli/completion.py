@@ -11,9 +11,10 @@ from dab.cli.options import Commands, command
 __all__ = ["add"]
 
 EXAMPLES = """examples:
-  dab completion bash >> ~/.bash_completion                   for new shells
-  dab completion zsh > /usr/local/share/zsh/site-functions/_dab
+  dab completion bash
+  dab completion zsh
 
+Append the output to ~/.bash_completion, or write it to a file _dab in a folder of zsh's fpath.
 Data sets, engines, loggers and suites are those that are installed now.
 """
 

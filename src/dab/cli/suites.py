@@ -12,7 +12,7 @@ __all__ = ["add", "main"]
 EXAMPLES = """examples:
   dab suites                       every suite with its data, settings and number of runs
   dab suites --json
-  dab suites --import my_suite.py  with your own
+  dab suites --import my_suite.py   with your own
 """
 
 

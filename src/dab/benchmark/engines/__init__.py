@@ -6,7 +6,7 @@ from dab.benchmark.engines.engine import (
     ENGINES,
     Engine,
     Resources,
-    create_engine,
+    engine_class,
     register_engine,
 )
 
@@ -14,8 +14,8 @@ __all__ = [
     "ENGINES",
     "Engine",
     "Resources",
-    "create_engine",
     "dispatch",
+    "engine_class",
     "inline",
     "local",
     "ray",

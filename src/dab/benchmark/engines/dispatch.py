@@ -12,6 +12,7 @@ from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
 from dab.benchmark.engines.view import View
 from dab.benchmark.results.result import Result
+from dab.benchmark.running import claims
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.progress_file import Progress
 from dab.benchmark.running.run import Interrupted
@@ -25,6 +26,7 @@ TICK = 0.05  # seconds between two questions whether a run has ended
 LOOK = 1.0  # seconds between two looks at the progress of runs
 LOOKS = 20  # runs per look: thousands would be too much for a storage
 LATE = 10.0  # seconds that a result may take to become visible
+RETRY = 1.0  # seconds between two looks at a run that another process is making
 LOSSES = 3  # times that a run may lose its process without progress in between
 
 
@@ -68,6 +70,7 @@ class _Grid:
         self._seen: dict[int, int] = {}  # images, at the last look at a run
         self._losses: Counter[int] = Counter()  # without progress in between
         self._lost_at: dict[int, int] = {}  # images that a run had seen
+        self._claimed: dict[int, float] = {}  # by another process, with the time of the next look
         sources = [number for number, job in enumerate(jobs) if job.cell.is_source]
         self._streams: dict[str, Stream] = {}
         for number in sources:
@@ -92,12 +95,26 @@ class _Grid:
         order = sorted(self.ready, key=lambda n: (not self.jobs[n].cell.is_source, -self._cost(n)))
         taken: dict[int, Job] = {}
         for number in order:
+            if len(taken) == room:
+                break
             # An active folder belongs to another job of the same cell.
-            if len(taken) < room and self.ready[number] not in self.running.values():
+            if self.ready[number] not in self.running.values() and not self._is_claimed(number):
                 self.running[number] = self.ready.pop(number)
                 self._next.append(number)
                 taken[number] = self.jobs[number]
         return taken
+
+    def _is_claimed(self, number: int) -> bool:
+        """Whether another process is still making a run that it had claimed."""
+        if number not in self._claimed:
+            return False
+        if time.monotonic() >= self._claimed[number]:
+            owner = claims.holder(self.ready[number])
+            if owner is None or not owner.is_alive:
+                del self._claimed[number]
+                return False
+            self._claimed[number] = time.monotonic() + RETRY
+        return True
 
     def end(self, number: int, failure: Failure | None) -> None:
         """A run has ended, with a result if there is no failure."""
@@ -105,6 +122,10 @@ class _Grid:
         self._next.remove(number)
         if failure is None or (failure.lost and Result.exists(folder)):
             self._finish(number, folder)
+        elif failure.claimed:
+            self.view.claimed(self.jobs[number].cell, failure)
+            self._claimed[number] = time.monotonic() + RETRY
+            self.ready[number] = folder
         elif failure.lost and self._may_resume(number, folder):
             self.view.lost(self.jobs[number].cell, failure)
             self.ready[number] = folder

@@ -15,7 +15,7 @@ from dab.benchmark.engines.job import Job
 from dab.benchmark.running.run import Watch
 from dab.utils.registry import Registry
 
-__all__ = ["ENGINES", "Engine", "Resources", "Runs", "create_engine", "register_engine"]
+__all__ = ["ENGINES", "Engine", "Resources", "Runs", "engine_class", "register_engine"]
 
 Runs = Mapping[int, Job]
 """Jobs by their number in the grid."""
@@ -100,11 +100,11 @@ def register_engine(name: str) -> Callable[[EngineClass], EngineClass]:
     return ENGINES.register(name)
 
 
-def create_engine(name: str, resources: Resources) -> Engine:
+def engine_class(name: str, resources: Resources) -> type[Engine]:
     """An engine by name, if it can use all that the resources name."""
     engine = ENGINES[name]
     for option, flag in SPECIAL.items():
         if getattr(resources, option) not in (None, {}) and option not in engine.takes:
             takers = [other for other in ENGINES if option in ENGINES[other].takes]
             raise ValueError(f"{flag} applies to the engine {' or '.join(takers)}, not to {name}")
-    return engine(resources)
+    return engine

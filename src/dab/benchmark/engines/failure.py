@@ -16,14 +16,16 @@ class Failure:
         summary: one line.
         details: a traceback, unless the summary is enough.
         lost: its process or machine died, and another may resume from the last checkpoint.
+        claimed: another process that shares the folder of results is making the run.
 
     >>> Failure.of(ValueError("capacity must be at least 1, got 0"))
-    Failure(summary='ValueError: capacity must be at least 1, got 0', details='', lost=False)
+    Failure(summary='ValueError: capacity must be at least 1, got 0', details='', lost=False, ...)
     """
 
     summary: str
     details: str = ""
     lost: bool = False
+    claimed: bool = False
 
     @classmethod
     def of_source(cls) -> Failure:

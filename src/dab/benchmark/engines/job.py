@@ -12,7 +12,7 @@ from dab.benchmark.engines.failure import Failure
 from dab.benchmark.results.result import Result
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.loggers import create_logger
-from dab.benchmark.running.run import Watch, identity_card, run
+from dab.benchmark.running.run import ClaimedError, Watch, identity_card, run
 from dab.benchmark.tasks.registry import TaskRecipe
 from dab.benchmark.tasks.task import Task
 from dab.streams import Stream
@@ -45,7 +45,7 @@ class Job:
     imports: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
 
-    def run(self, watch: Watch = lambda cell, seen, samples: None) -> Result:
+    def run(self, watch: Watch = lambda cell, seen, samples: None, *, wait: bool = True) -> Result:
         """The result: read if it exists, resumed from a checkpoint, or else run."""
         return run(
             self.cell,
@@ -56,6 +56,7 @@ class Job:
             checkpoint_every=self.checkpoint_every,
             watch=watch,
             loggers=[create_logger(name, self.out) for name in self.log],
+            wait=wait,
         )
 
     @property
@@ -84,7 +85,9 @@ def outcome(job: Job, watch: Watch = lambda cell, seen, samples: None) -> Failur
     An interrupt passes through, once the run has saved its checkpoint.
     """
     try:
-        job.run(watch)
+        job.run(watch, wait=False)
+    except ClaimedError as error:
+        return Failure(str(error), claimed=True)
     except (Exception, SystemExit) as error:
         return Failure.of(error)
     return None

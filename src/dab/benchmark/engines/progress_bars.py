@@ -79,6 +79,10 @@ class Bars(View):
         line = f"{cell!s}: {failure.summary}; resuming from its checkpoint"
         self._say(line, style="yellow")
 
+    def claimed(self, cell: Cell, failure: Failure) -> None:
+        self._leave(str(cell))
+        self._say(f"{cell}: {failure.summary}; waiting for its result", style="yellow")
+
     def _end(self, cell: Cell) -> None:
         """Expect no more images of a run: it failed, or its result existed already."""
         name = str(cell)

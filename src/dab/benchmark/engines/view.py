@@ -23,3 +23,6 @@ class View:
 
     def lost(self, cell: Cell, failure: Failure) -> None:
         """A run has lost its process, and another will resume it."""
+
+    def claimed(self, cell: Cell, failure: Failure) -> None:
+        """A run waits for the result of another process, which is making it."""

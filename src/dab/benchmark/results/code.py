@@ -19,8 +19,9 @@ from __future__ import annotations
 import ast
 import inspect
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,16 @@ PACKAGE = Path(__file__).parents[2]
 
 ROOTS = ("dab.benchmark.compute", "dab.benchmark.running.evaluation")
 CATALOGS = ("dab", "dab.methods")
-EXCLUDED = ("dab.__main__", "dab.benchmark", "dab.cli", "dab.report", "dab.testing", "dab.utils")
+EXCLUDED = (
+    "dab.__main__",
+    "dab.benchmark",
+    "dab.cli",
+    "dab.data.errors",
+    "dab.report",
+    "dab.serve",
+    "dab.testing",
+    "dab.utils",
+)
 # Parts of an excluded package that count all the same.
 COUNTED = (*ROOTS, "dab.benchmark.results.errors")
 
@@ -50,35 +60,42 @@ def code_fingerprint(classes: frozenset[type]) -> str:
     return own_code(classes)
 
 
-def own_code(classes: Iterable[type], package: Path = PACKAGE) -> str:
+def own_code(classes: Collection[type], package: Path = PACKAGE) -> str:
     """A hash of the code that a run with these classes depends on.
 
     Args:
         classes: of the method, the model's layers and the stream's images.
         package: folder of the package, if it is not the one that is running.
     """
-    outside = sorted({file for cls in classes if (file := _outside(cls))})
-    own = modules_of(classes, package)
-    texts = [*(file.read_text() for file in outside)]
-    for module in sorted(own):
-        texts += [module, _file(module, package).read_text()]
-    return fingerprint(*texts)
+    own = _sources(classes, package)
+    return fingerprint(*_outside_sources(classes), *chain(*sorted(own.items())))
 
 
-def modules_of(classes: Iterable[type], package: Path = PACKAGE) -> set[str]:
+def modules_of(classes: Collection[type], package: Path = PACKAGE) -> set[str]:
     """The modules of dab that a run with these classes depends on."""
-    roots = [*ROOTS, *(cls.__module__ for cls in classes if _is_ours(cls.__module__))]
-    waiting = [Import(root) for root in roots]
-    for file in {file for cls in classes if (file := _outside(cls))}:
-        waiting += _imports(file.read_text(), "", False)
-    found: set[str] = set()
+    return set(_sources(classes, package))
+
+
+def _sources(classes: Collection[type], package: Path) -> dict[str, str]:
+    """The source text of all modules of dab that these classes and `ROOTS` depend on."""
+    waiting = [Import(root) for root in ROOTS]
+    waiting += [Import(base.__module__) for cls in classes for base in cls.__mro__]
+    for text in _outside_sources(classes):
+        waiting += _imports(text, "", False)
+    found: dict[str, str] = {}
     while waiting:
         for module in _resolve(waiting.pop(), package):
             if module not in found and _counts(module):
-                found.add(module)
                 file = _file(module, package)
-                waiting += _imports(file.read_text(), module, file.name == "__init__.py")
+                assert file is not None
+                found[module] = file.read_text()
+                waiting += _imports(found[module], module, file.name == "__init__.py")
     return found
+
+
+def _outside_sources(classes: Collection[type]) -> list[str]:
+    bases = {base for cls in classes for base in cls.__mro__}
+    return [file.read_text() for file in sorted({*filter(None, map(_outside, bases))})]
 
 
 def _counts(module: str) -> bool:
@@ -91,28 +108,27 @@ def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "dab"
 
 
-def _file(module: str, package: Path) -> Path:
+@lru_cache(maxsize=4096)
+def _file(module: str, package: Path) -> Path | None:
+    """The file of a module of the package, if there is one."""
     path = package.joinpath(*module.split(".")[1:])
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def _exists(module: str, package: Path) -> bool:
-    return _file(module, package).exists()
+    files = (path / "__init__.py", path.with_suffix(".py"))
+    return next((file for file in files if file.exists()), None) if _is_ours(module) else None
 
 
 def _resolve(wanted: Import, package: Path) -> Iterator[str]:
     """The modules of the package that an import brings in."""
     module, names = wanted
-    if not _is_ours(module) or not _exists(module, package):
+    file = _file(module, package)
+    if file is None:
         return
-    submodules = [f"{module}.{name}" for name in names if _exists(f"{module}.{name}", package)]
+    submodules = [f"{module}.{name}" for name in names if _file(f"{module}.{name}", package)]
     yield from submodules
     if module not in CATALOGS:
         if len(submodules) < len(names) or not names:
             yield module
         return
-    text = _file(module, package).read_text()
-    for inner in _imports(text, module, True):
+    for inner in _imports(file.read_text(), module, True):
         if taken := tuple(name for name in inner.names if name in names):
             yield from _resolve(Import(inner.module, taken), package)
 

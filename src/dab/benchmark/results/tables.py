@@ -41,7 +41,7 @@ _LEGEND = (
     "M: images in the buffer. updates: share of the calls that updated."
 )
 
-# As the tables of the field abbreviate them.
+# As papers abbreviate them.
 SHORT = {
     "gaussian_noise": "gauss",
     "impulse_noise": "impul",
@@ -58,7 +58,7 @@ SHORT = {
 
 
 class Entry(NamedTuple):
-    """What stands in one place of a table."""
+    """The content of one place in a table."""
 
     text: str
     best: bool = False
@@ -73,7 +73,7 @@ def _line(*texts: str | Entry) -> Line:
 
 
 def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
-    """For each setting, lines of method, buffer size, and error by data set; first the head."""
+    """For each setting, lines of method, buffer size and error by data set, header first."""
     tables = {}
     for setting in _distinct(row.setting for row in rows):
         chosen = [row for row in rows if row.setting == setting]
@@ -113,7 +113,7 @@ def by_domain(rows: Sequence[Row]) -> dict[str, list[Line]]:
 
 
 def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
-    """For each setting, lines of method, buffer size, data sets and seeds: what is to be run."""
+    """For each setting, lines of method, buffer size, data sets and seeds."""
     tables = {}
     for setting in _distinct(str(cell.setting) for cell in cells):
         groups: dict[tuple[str, str], list[Cell]] = {}
@@ -133,7 +133,7 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
 
 
 def legend(rows: Sequence[Row]) -> str:
-    """What the signs in the tables of these rows mean."""
+    """What the symbols in the tables of these rows mean."""
     if any(row.published and row.published.source != "paper" for row in rows):
         return f"{_LEGEND} *: not in the paper, from its authors' benchmark."
     return _LEGEND
@@ -196,7 +196,7 @@ def to_rich(title: str, lines: Sequence[Line]) -> Table:
 
 
 def show(tables: dict[str, list[Line]], console: Console) -> None:
-    """Print tables, whole even where the terminal is too narrow for them."""
+    """Print tables in full, even if the terminal is too narrow."""
     unlimited = console.options.update(width=10_000)
     for title, lines in tables.items():
         table = to_rich(title, lines)

@@ -112,14 +112,14 @@ class Evaluation:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume; a state that does not fit raises a `ValueError` before anything changes."""
-        done, seconds = state.get("done"), state.get("seconds")
+        done, seconds = state["done"], state["seconds"]
         if type(done) is not int or not 0 <= done <= len(self.stream):
             raise ValueError(f"done must be 0 to {len(self.stream)} batches, got {done!r}")
         if type(seconds) is not float or not 0 <= seconds < float("inf"):
             raise ValueError(f"seconds must be a finite number from 0, got {seconds!r}")
         for name in ("predictions", "steps"):
-            check_tensor(name, state.get(name), like=getattr(self, name))
-        self.adapter.load_state_dict(state.get("adapter", {}))
+            check_tensor(name, state[name], like=getattr(self, name))
+        self.adapter.load_state_dict(state["adapter"])
         self.done, self.seconds = done, seconds
         self.predictions, self.steps = state["predictions"], state["steps"]
 

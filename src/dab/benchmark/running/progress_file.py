@@ -58,7 +58,7 @@ class ProgressFile:
         self._due = 0.0
 
     def tell(self, done: int, predictions: Tensor, *, now: bool = False) -> None:
-        """Write how far the run is after so many batches: `now`, or if some time has passed."""
+        """Write the progress after `done` batches, if the last write is some time ago or `now`."""
         if time.monotonic() < self._due and not now:
             return
         seen, window = self.stream.position(done), window_size(self.stream)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.adapter import Adapter
+from dab.benchmark.running.evaluation import Evaluation
 from dab.buffers import Buffer
 from dab.streams import Batch, Stream
 
@@ -28,11 +28,11 @@ SIDE = 64  # the longer side of an image in a shot, at most
 
 
 class Recorder:
-    """Looks into an adapter's buffer now and then, reading only.
+    """Looks into an adapter's buffer now and then, without changing it.
 
-    About 150 times it notes how many items each class has, and how old they are; six times it
-    takes small pictures of what is held, and of the batch that the stream has just shown. What it
-    has noted is in `arrays`, by the names under which a run's trace has it:
+    About 150 times it notes how many items each class has and how old they are. Six times it takes
+    small pictures of the buffer and of the last batch. `arrays` returns it all by the names that a
+    run's trace uses:
 
     - `look_at`: images seen at each look;
     - `buffer_classes`: (looks, classes) items of each pseudo-label in the buffer;
@@ -44,7 +44,7 @@ class Recorder:
       in the order of their pseudo-labels, and these; -1 where there is none;
     - `batch_images`, `batch_labels`: the same of the batch, in its own order.
 
-    Methods without a buffer leave no trace.
+    Nothing is noted for methods without a buffer.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -55,22 +55,16 @@ class Recorder:
         self.shots = {batches * (2 * number + 1) // (2 * SHOTS) for number in range(SHOTS)}
         self._noted: dict[str, list[Tensor]] = {}
 
-    def note(self, done: int, batch: Batch, adapter: Adapter, admitted: Tensor) -> None:
-        """Look, if it is time to, at the adapter after a batch.
-
-        Args:
-            done: the number of this batch.
-            batch: what it was.
-            adapter: after it has learned from the batch.
-            admitted: how many samples came into the buffer in each call up to this one.
-        """
-        buffer = adapter.buffer
-        if buffer is None:
+    def note(self, batch: Batch, evaluation: Evaluation) -> None:
+        """Look at the adapter's buffer after a batch, if it is time to."""
+        adapter, last = evaluation.adapter, evaluation.done - 1
+        if (buffer := adapter.buffer) is None:
             return
-        if done in self.looks:
-            self._look(done, batch, buffer, admitted, adapter.classes or 0)
-        if done in self.shots:
-            self._shoot(done, batch, buffer)
+        if last in self.looks:
+            admitted = evaluation.record(0, evaluation.done)["admitted"]
+            self._look(last, batch, buffer, admitted, adapter.classes or 0)
+        if last in self.shots:
+            self._shoot(last, batch, buffer)
 
     def _look(
         self, done: int, batch: Batch, buffer: Buffer, admitted: Tensor, classes: int
@@ -112,7 +106,7 @@ class Recorder:
             self._noted.setdefault(name, []).append(tensor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was noted, by name."""
+        """Everything noted, by name."""
         return {name: tensor.numpy() for name, tensor in self.state_dict().items()}
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ from dab.benchmark.running.progress_file import ProgressFile
 from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.tasks.task import Task
 from dab.data.images import Images
-from dab.streams import Batch, Shard, Stream
+from dab.streams import Shard, Stream
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
@@ -42,6 +42,8 @@ __all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "run"]
 
 logger = logging.getLogger("dab")
 
+# The fields of a checkpoint.
+STATE = {"adapter", "done", "seconds", "predictions", "steps", "recorder", "peak_memory"}
 POLL = 1.0  # seconds from one look at another process's run to the next
 
 Watch = Callable[[Cell, int, int], None]
@@ -158,7 +160,7 @@ class _Run:
                 device = self.cell.compute.device
                 for batch in stream.batches(evaluation.done, workers, device):
                     evaluation.step(batch)
-                    self._record(batch)
+                    self.recorder.note(batch, evaluation)
                     self.progress.tell(evaluation.done, evaluation.predictions)
                     journal.note(evaluation)
                     watch(self.cell, stream.position(evaluation.done), stream.samples)
@@ -187,32 +189,30 @@ class _Run:
             raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
         return result
 
-    def _record(self, batch: Batch) -> None:
-        done = self.evaluation.done
-        admitted = self.evaluation.steps[:done, STEP_FIELDS.index("admitted")]
-        self.recorder.note(done - 1, batch, self.evaluation.adapter, admitted)
-
     def _save(self) -> None:
         self.peak_memory = max(self.peak_memory, memory.peak_mib())  # without the copies made here
-        state = {
+        save_checkpoint(self.folder, self.card, self._state())
+        memory.restart_peak()
+
+    def _state(self) -> dict[str, Any]:
+        return {
             **self.evaluation.state_dict(),
             "recorder": self.recorder.state_dict(),
             "peak_memory": self.peak_memory,
         }
-        save_checkpoint(self.folder, self.card, state)
-        del state
-        memory.restart_peak()
 
     def _resume(self) -> None:
         state = load_checkpoint(self.folder, self.card)
         if state is None:
             return
         try:
-            peak = state.get("peak_memory")
+            if state.keys() != STATE:
+                raise ValueError(f"it has other fields: {', '.join(map(str, state))}")
+            peak = state["peak_memory"]
             if type(peak) is not float or not 0 <= peak < float("inf"):
                 raise ValueError(f"peak_memory must be a finite number from 0, got {peak!r}")
             recorder = Recorder(self.stream)
-            recorder.load_state_dict(state.get("recorder", {}))
+            recorder.load_state_dict(state["recorder"])
             self.evaluation.load_state_dict(state)
         except Exception as error:  # whatever a method's own state makes of it
             refuse_checkpoint(self.folder, error)
@@ -274,7 +274,7 @@ def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | 
 
 def _classes(cell: Cell, task: Task, stream: Stream) -> Iterable[type]:
     """The classes of the method, the model's layers and the images, for the hash of their code."""
-    yield from dab.method(cell.method).__mro__
+    yield dab.method(cell.method)
     yield from task.layers
     for images in stream.parts:
         yield from _image_classes(images)
