@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from dab import registry
 from dab.benchmark.engines import job
-from dab.benchmark.tasks.task import TASKS
-from tests.support.benchmark_task import tiny_task
+from dab.registry import METHODS
+from tests.support import benchmark_task
+
+__all__ = ["benchmark_task"]  # registers the tiny task
 
 # It registers methods that fail and kill, for processes of engines; here all tests would meet them.
 collect_ignore = ["support/engine_task.py"]
@@ -29,9 +31,9 @@ def _forget_tasks() -> None:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setitem(TASKS, "tiny", lambda recipe: tiny_task(samples=recipe.samples))
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A folder to be in, and methods that are forgotten again."""
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    with METHODS.scope():
+        yield

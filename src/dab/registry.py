@@ -9,10 +9,11 @@ from torch import nn
 
 from dab.adapter import Adapter
 from dab.parts.options import check_options
+from dab.utils.registry import Registry
 
-__all__ = ["create", "method", "methods", "register"]
+__all__ = ["METHODS", "create", "method", "methods", "register"]
 
-_METHODS: dict[str, type[Adapter]] = {}
+METHODS: Registry[type[Adapter]] = Registry("method")
 
 Method = TypeVar("Method", bound=type[Adapter])
 
@@ -21,11 +22,7 @@ def register(name: str) -> Callable[[Method], Method]:
     """Class decorator that makes a method known to `create` and `methods` under a name."""
 
     def decorate(cls: Method) -> Method:
-        known = _METHODS.setdefault(name, cls)
-        home = (cls.__module__, cls.__qualname__)  # a reloaded module may define its own again
-        if (known.__module__, known.__qualname__) != home:
-            raise ValueError(f"the name {name!r} is taken by {known.__qualname__}")
-        _METHODS[name] = cls
+        METHODS.register(name)(cls)
         cls.name = name
         cls.title = cls.__dict__.get("title", cls.__name__)
         return cls
@@ -35,14 +32,12 @@ def register(name: str) -> Callable[[Method], Method]:
 
 def methods() -> list[str]:
     """The names of all registered methods, sorted."""
-    return sorted(_METHODS)
+    return METHODS.names()
 
 
 def method(name: str) -> type[Adapter]:
     """The class registered under a name."""
-    if name not in _METHODS:
-        raise ValueError(f"unknown method {name!r}; there are: {', '.join(methods())}")
-    return _METHODS[name]
+    return METHODS[name]
 
 
 def create(name: str, model: nn.Module, **options: Any) -> Adapter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import inspect
 import json
@@ -19,11 +18,11 @@ import pytest
 import torch
 
 import dab
-from dab.benchmark import parse_method
+from dab.benchmark import Grid, parse_method, register_suite, suite
 from dab.benchmark.suites import SUITES
-from dab.benchmark.tasks.task import TASKS
+from dab.benchmark.tasks import TASKS
 from dab.cli import bench, main, parser
-from tests.support.benchmark_task import assert_same_runs, figures
+from tests.support.benchmark_task import assert_same_runs, by_method
 from tests.support.cli import HERE, STREAM, error_of, help_of, under_way
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,7 +63,7 @@ def test_the_names_are_those_of_the_tables():
 
 # Help
 
-COMMANDS = ["methods", "run", "bench", "report", "watch", "data"]
+COMMANDS = ["methods", "run", "bench", "suites", "report", "watch", "data", "completion"]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -83,7 +82,7 @@ def test_help_has_examples_that_are_right(command, capsys):
 
 def test_help_names_every_command(capsys):
     text = help_of(capsys)
-    assert all(f"    {name} " in text for name in COMMANDS)
+    assert all(re.search(rf"^    {name}\b", text, re.MULTILINE) for name in COMMANDS)
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -129,18 +128,16 @@ def test_a_misspelt_option_is_named(option, capsys):
     assert culprit in error_of(capsys)
 
 
-def grid(*arguments: str) -> argparse.Namespace:
+def grid(*arguments: str) -> Grid:
     """What `dab bench` makes of its arguments."""
-    chosen = parser().parse_args(["bench", *arguments])
-    bench.complete(chosen)
-    return chosen
+    return bench.chosen_grid(parser().parse_args(["bench", *arguments]))
 
 
 def test_a_grid_is_every_combination_with_the_source_first():
     methods = ["--method", "tent", "--method", "source", "--method", "dab capacity=64,256"]
     data = ["--data", "glyphs", "cifar10", "--corruptions", "held-out", "--severity", "2"]
     order = ["--setting", "continual", "correlated:0.1", "--seeds", "3", "4", "--batch-size", "8"]
-    cells = bench.cells(grid(*methods, *data, *order))
+    cells = grid(*methods, *data, *order).cells()
     found = [
         (cell.data, str(cell.setting), cell.method, cell.options.get("capacity"), cell.seed)
         for cell in cells
@@ -157,11 +154,20 @@ def test_a_grid_is_every_combination_with_the_source_first():
     assert {(cell.batch_size, cell.severity) for cell in cells} == {(8, 2)}
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", SUITES.names())
 def test_every_suite_is_a_grid(name):
-    chosen = grid("--suite", name)
-    assert all(getattr(chosen, option) == value for option, value in SUITES[name].items())
-    assert {cell.data for cell in bench.cells(chosen)} <= set(TASKS)
+    assert grid("--suite", name) == suite(name)
+    assert {cell.data for cell in suite(name).cells()} <= set(TASKS)
+
+
+def test_run_and_bench_have_the_same_defaults(monkeypatch):
+    from dab.cli import run
+
+    found = []
+    monkeypatch.setattr(run, "execute", lambda grid, chosen, domains: found.append(grid) or 0)
+    assert main(["run", "tent"]) == 0
+    assert found == [grid("--method", "tent")] == [Grid(["tent"])]
+    assert [str(cell.setting) for cell in found[0].cells()] == ["correlated"] * 2
 
 
 # Bad input
@@ -171,32 +177,45 @@ def test_every_suite_is_a_grid(name):
 @pytest.mark.parametrize(
     ("arguments", "culprit"),
     [
-        ("methods sra", "unknown method 'sra'; there are: adacontrast, "),
-        ("run sra", "unknown method 'sra'; there are: adacontrast, "),
-        ("run dab capactiy=64", "dab has no option 'capactiy'; it has: capacity, "),
-        ("run dab seed=1", "dab has no option 'seed'; it has: capacity, "),
-        ("run dab capacity", "an option is written NAME=VALUE, got 'capacity'"),
-        ("run dab --setting sorted", "unknown setting 'sorted'; there are: continual, "),
-        ("run dab --setting correlated:x", "unknown setting 'correlated:x'; there are: "),
+        ("methods sra", "unknown method 'sra'; did you mean 'sar'? available: adacontrast, "),
+        ("run sra", "unknown method 'sra'; did you mean 'sar'? available: adacontrast, "),
+        (
+            "run dab capactiy=64",
+            "unknown dab option 'capactiy'; did you mean 'capacity'? available: ",
+        ),
+        ("run dab seed=1", "unknown dab option 'seed'; available: capacity, "),
+        ("run dab capacity=abc", "capacity must be an integer"),
+        ("run dab capacity=0", "got 0 (in 'dab capacity=0')"),
+        ("run dab lr=nan", "lr must be a number greater than 0, got 'nan'"),
+        ("bench --method tent --method 'dab lr=1e-3,-1'", "got -1 (in 'dab lr=-1')"),
+        ("run dab capacity", "write an option as NAME=VALUE, got 'capacity'"),
+        ("run dab --setting corelated", "unknown setting 'corelated'; did you mean 'correlated'? "),
+        ("run dab --setting correlated:x", "unknown setting 'correlated:x'; "),
         ("run dab --setting correlated:-1", "delta must be a positive number, got -1"),
         (
             "run dab --data imagenet",
-            "unknown data 'imagenet'; there are: cifar10, folder, glyphs, imagenet-c",
+            "unknown data 'imagenet'; did you mean 'imagenet-r'? available: cifar10, folder, ",
         ),
-        ("run dab --data tiny --corruptions rain", "unknown corruption 'rain'; there are: "),
+        (
+            "run dab --data tiny --corruptions forg",
+            "unknown corruption 'forg'; did you mean 'fog'?",
+        ),
         ("run dab --data tiny --corruptions fog fog", "'fog' is named more than once"),
-        ("run dab --data tiny --samples 71", "there are 70 images, 71 were asked for"),
-        ("run mine --import mine.py", "there is no file mine.py to import"),
+        ("run dab --data tiny --samples 71", "cannot take 71 of 70 images"),
+        ("run mine --import mine.py", "cannot import mine.py: no such file"),
         ("run mine --import no_such_module", "cannot import no_such_module: No module named"),
-        ("bench --suite demonstration", "unknown suite 'demonstration'; there are: "),
-        ("bench --method sra", "unknown method 'sra'; there are: "),
-        ("bench --data tiny --setting continual sorted", "unknown setting 'sorted'; there are: "),
-        ("bench --data tiny nowhere", "unknown data 'nowhere'; there are: "),
-        ("bench --data tiny --corruptions fog rain", "unknown corruption 'rain'; there are: "),
+        ("bench --suite dmeo", "unknown suite 'dmeo'; did you mean 'demo'? available: "),
+        ("bench --method sra", "unknown method 'sra'; did you mean 'sar'? available: "),
+        ("bench --method sar --engine locla", "unknown engine 'locla'; did you mean 'local'? "),
+        ("bench --data tiny --log wnadb", "unknown logger 'wnadb'; did you mean 'wandb'? "),
+        ("run dab --data tiny --root .", "--root does not apply to tiny, only to: cifar10, "),
+        ("bench --data tiny --setting continual sorted", "unknown setting 'sorted'; "),
+        ("bench --data tiny nowhere", "unknown data 'nowhere'; available: "),
+        ("bench --data tiny --corruptions fog rain", "unknown corruption 'rain'; "),
     ],
 )
 def test_bad_input_gets_one_error_that_names_the_culprit(arguments, culprit, tmp_path, capsys):
-    assert main(arguments.split()) == 2
+    assert main(shlex.split(arguments)) == 2
     assert culprit in error_of(capsys)
     assert not (tmp_path / "results").exists()
 
@@ -229,7 +248,7 @@ def test_what_cannot_be_parsed_is_named_below_the_usage(arguments, culprit, caps
 
 def test_a_missing_package_is_said_to_be_installable(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert main(["bench", *HERE]) == 2
+    assert main(["bench", "--method", "tent", *HERE]) == 2
     assert error_of(capsys).endswith("pip install 'dab-tta[benchmark]'\n")
 
 
@@ -247,7 +266,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
     command = ["run", "tent", "lr=0.005", *STREAM, "--seed", "3", "--setting", "correlated"]
     assert main([*command, "--severity", "4", "--samples", "50"]) == 0
     captured = capsys.readouterr()
-    results = figures(tmp_path / "results")
+    results = by_method(tmp_path / "results")
     assert sorted(results) == ["source", "tent"]
     card = results["tent"]["card"]
     assert card["options"]["lr"] == 0.005
@@ -263,7 +282,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
             assert f" {error:.1f} " in captured.out
     assert "contr" in captured.out  # errors by domain
     assert "Error in %, mean ± standard deviation over the seeds. ↑: worse" in captured.out
-    assert "The tables lie in results/table.md, " in captured.out
+    assert "Tables written to results/table.md, " in captured.out
     assert numbers(Path("results")) == {name: r["error"] for name, r in results.items()}
     assert len(json.loads(Path("results/table.json").read_text())) == 2
     # Once more, it is all there.
@@ -292,8 +311,8 @@ def test_bench_runs_a_grid(capsys):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_options_replace_those_of_a_suite(monkeypatch, capsys):
-    monkeypatch.setitem(SUITES, "small", {"data": ["tiny"], "method": ["tent"], "seeds": [5]})
+def test_options_replace_those_of_a_suite():
+    register_suite("small")(small)
     corruptions = ["--corruptions", "contrast"]
     assert main(["bench", *HERE, "--suite", "small", "--setting", "mixed", *corruptions]) == 0
     lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
@@ -306,14 +325,19 @@ def test_options_replace_those_of_a_suite(monkeypatch, capsys):
     assert [(line["setting"], line["seeds"]) for line in lines] == [("correlated", "6")] * 2
 
 
+def small() -> Grid:
+    """TENT on tiny images."""
+    return Grid(["tent"], data=["tiny"], seeds=[5])
+
+
 @pytest.mark.usefixtures("tiny")
 def test_a_terminal_shows_bars_and_colors(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert main(["run", "tent", "lr=0.5", *STREAM]) == 0
     captured = capsys.readouterr()
     assert "all runs" in captured.err
-    assert "tent lr=0.5, tiny, continual, seed 0" in captured.err
-    error = figures(Path("results"))["tent"]["error"]
+    assert "tent lr=0.5, tiny, correlated, seed 0" in captured.err
+    error = by_method(Path("results"))["tent"]["error"]
     assert re.search(rf"\x1b\[31m *{error:.1f} ↑", captured.out)
 
 
@@ -382,7 +406,7 @@ class Broken(Source):
 def test_a_method_of_ones_own_runs():
     Path("dab.py").write_text(MINE)  # of all names
     assert main(["run", "mine", "step=2", *STREAM, "--import", "dab.py"]) == 0
-    assert figures(Path("results"))["mine"]["admitted"] == 2 * sum(range(1, 11))
+    assert by_method(Path("results"))["mine"]["admitted"] == 2 * sum(range(1, 11))
     assert sys.modules["dab"] is dab
 
 
@@ -391,7 +415,7 @@ def test_a_module_of_ones_own_is_imported_by_name(monkeypatch, tmp_path):
     Path("own_methods_of_a_test.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["run", "mine", *STREAM, "--import", "own_methods_of_a_test"]) == 0
-    assert figures(Path("results")).keys() == {"source", "mine"}
+    assert by_method(Path("results")).keys() == {"source", "mine"}
 
 
 @pytest.mark.usefixtures("tiny")
@@ -404,15 +428,12 @@ def test_a_method_file_that_lacks_a_package_is_named(capsys):
 @pytest.mark.usefixtures("tiny")
 def test_a_cell_that_fails_does_not_stop_the_others(capsys):
     Path("mine.py").write_text(MINE)
-    methods = ["--method", "broken", "--method", "dab capacity=0", "--method", "mine"]
+    methods = ["--method", "broken", "--method", "mine"]
     assert main(["bench", *HERE, *methods, *STREAM, "--import", "mine.py"]) == 1
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     where = "tiny, correlated, seed 0"
     assert f"broken, {where}: failed: RuntimeError: no [bold]luck[/] with [/this]" in lines
-    assert (
-        f"dab capacity=0, {where}: failed: ValueError: capacity must be at least 1, got 0" in lines
-    )
     assert numbers(Path("results")).keys() == {"source", "mine"}
     assert "broken" not in captured.out
 
@@ -423,17 +444,17 @@ def test_a_grid_of_failures_has_no_table(capsys):
     assert main(["run", "tent", *STREAM]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert [": failed: " in line for line in captured.err.splitlines()] == [True, True]
+    *lines, total = captured.err.splitlines()
+    assert [": failed: " in line for line in lines] == [True, True]
+    assert total == "dab: 2 of 2 runs failed"
 
 
 # Signals, as they reach a process from a terminal or a scheduler
 
 DAB = """
 import sys
-from dab.benchmark.tasks.task import TASKS
+import tests.support.benchmark_task
 from dab.cli import main
-from tests.support.benchmark_task import tiny_task
-TASKS["tiny"] = lambda recipe: tiny_task(samples=recipe.samples)
 sys.exit(main())
 """
 
@@ -471,7 +492,7 @@ def test_a_signal_leaves_a_run_that_goes_on_and_ends_with_the_same_bits(kind, se
     assert printed == ""
     *_, line = errors.splitlines()
     how = r"after [1-9] of 10 batches|while images were being made"
-    assert re.fullmatch(f"dab: stopped ({how}); the same command goes on from there", line), errors
+    assert re.fullmatch(f"dab: stopped ({how}); rerun the same command to resume", line), errors
     assert not list(out.glob("*/*.part"))
     assert main([*arguments, str(out)]) == 0
     assert main([*arguments, str(tmp_path / "whole")]) == 0

@@ -20,13 +20,16 @@ import pytest
 from dab import registry
 from dab.benchmark import Cell, Job, TaskRecipe
 from dab.benchmark.compute import Compute
-from dab.benchmark.engines import Resources, dispatch, run_here
+from dab.benchmark.engines import Engine, Resources
+from dab.benchmark.engines import dispatch as outcomes_of
 from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.inline import Inline
 from dab.benchmark.engines.job import work
 from dab.benchmark.engines.local import Local, runs_at_once
 from dab.benchmark.engines.progress_bars import Bars
 from dab.benchmark.engines.slurm import Submitit
-from dab.benchmark.tasks.task import TASKS
+from dab.benchmark.results.result import Result
+from dab.benchmark.running import claims
 from dab.cli import main
 from dab.streams import Setting
 from dab.utils import files
@@ -39,17 +42,15 @@ PATIENCE = 120  # seconds for anything here, on a busy machine
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tiny task and slow methods, which are forgotten again."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setitem(TASKS, "tiny", None)
-    import tests.support.engine_task as plugin
-
-    for name, method in (("slow", plugin.Slow), ("broken", plugin.Broken)):
-        registry._METHODS[name] = method
-    registry._METHODS["deadly"] = plugin.Deadly
-    monkeypatch.setitem(TASKS, "tiny", lambda recipe: plugin.tiny_task(samples=recipe.samples))
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Methods that are slow or fail, which are forgotten again."""
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
+    with registry.METHODS.scope():
+        import tests.support.engine_task as plugin  # registers them, the first time
+
+        for method in (plugin.Slow, plugin.Broken, plugin.Deadly):
+            registry.METHODS.register(method.name)(method)
+        yield
 
 
 class View(Bars):
@@ -88,16 +89,26 @@ def grid(out: Path, *methods: str, settings: tuple[str, ...] = ("continual",)) -
     ]
 
 
-class Turns:
+def dispatch(jobs: list[Job], engine: Engine, view: Bars) -> list[Result]:
+    """The results of the jobs that have one."""
+    found = outcomes_of(jobs, engine, view)
+    assert len(found) == len(jobs)
+    return [outcome for outcome in found if isinstance(outcome, Result)]
+
+
+class Turns(Engine):
     """An engine that makes the runs it has taken in this process, when asked what has ended."""
 
+    room = 0
+
     def __init__(self, room: int) -> None:
+        super().__init__(Resources())
         self.room = room
         self.taken: dict[int, Job] = {}
         self.order: list[str] = []
         self.is_closed = False
 
-    def start(self, runs: Any) -> None:
+    def start(self, runs: Any, watch: Any) -> None:
         assert len(runs) <= self.room
         self.taken.update(runs)
         self.room -= len(runs)
@@ -156,7 +167,7 @@ def test_a_source_that_fails_fails_its_stream_alone(tmp_path):
     assert [result.card.setting for result in results] == ["mixed", "mixed"]
     assert view.failures == [
         "source: ValueError: checkpoint_every must be at least 1, got 0",
-        "tent: the source run of its stream has failed",
+        "tent: the source run of its stream failed",
     ]
 
 
@@ -185,8 +196,8 @@ def test_a_result_that_is_not_where_it_should_be_is_a_failure(tmp_path, monkeypa
     monkeypatch.setattr(sys.modules["dab.benchmark.engines.dispatch"], "LATE", 0.0)
     view = View()
     assert dispatch(grid(tmp_path), Elsewhere(room=1), view) == []
-    assert "source: there is no result in" in view.failures[0]
-    assert "do all machines have this folder" in view.failures[0]
+    assert "source: no result in" in view.failures[0]
+    assert "do all machines share this folder" in view.failures[0]
 
 
 class Unlucky(Turns):
@@ -241,19 +252,61 @@ def test_a_storage_that_does_not_take_a_message_ends_no_run(tmp_path, monkeypatc
 def test_a_failed_source_is_not_run_again_for_each_method(tmp_path):
     jobs = [replace(job, checkpoint_every=0) for job in grid(tmp_path, "tent", "lame")]
     view = View()
-    assert run_here(jobs, view) == []
+    assert dispatch(jobs, Inline(Resources()), view) == []
     assert view.failures == [
         "source: ValueError: checkpoint_every must be at least 1, got 0",
-        "tent: the source run of its stream has failed",
-        "lame: the source run of its stream has failed",
+        "tent: the source run of its stream failed",
+        "lame: the source run of its stream failed",
     ]
 
 
 def test_a_grid_without_its_source_is_refused(tmp_path):
     engine = Turns(room=1)
-    with pytest.raises(ValueError, match="a grid needs the source run of every stream"):
+    with pytest.raises(ValueError, match="no source run for the stream of tent, tiny"):
         dispatch(grid(tmp_path, "tent")[1:], engine, View())
     assert engine.is_closed
+
+
+class Watching(View):
+    """A view that lets go of a claim when a run has ended."""
+
+    def __init__(self, claim: claims.Claim) -> None:
+        super().__init__()
+        self.claim = claim
+        self.claims: list[str] = []
+
+    def claimed(self, cell: Any, failure: Failure) -> None:
+        self.claims.append(cell.method)
+        super().claimed(cell, failure)
+
+    def done(self, cell: Any, result: Any) -> None:
+        super().done(cell, result)
+        if cell.method == "lame":
+            self.claim.__exit__(None, None, None)
+
+
+def test_a_run_that_another_process_makes_waits_while_others_run(tmp_path):
+    jobs = grid(tmp_path, "note", "lame")
+    source = jobs[0].run()
+    claim = claims.try_claim(jobs[1].folder(jobs[1].stream(), source.error))
+    assert claim is not None
+    view, engine = Watching(claim), Turns(room=1)
+    assert len(dispatch(jobs, engine, view)) == 3
+    assert view.claims == ["note"]
+    assert engine.order == ["note continual", "lame continual", "note continual"]
+
+
+def test_the_inline_engine_reports_the_progress_of_its_runs(tmp_path):
+    seen = []
+
+    class Progress(View):
+        def watch(self, cell: Any, images: int, samples: int) -> None:
+            seen.append((cell.method, images, samples))
+
+    dispatch(grid(tmp_path), Inline(Resources()), Progress())
+    batches = [16, 32, 48, 64, 70]
+    expected = [70 * domain + images for domain in range(3) for images in batches]
+    assert seen == [("source", images, 210) for images in [*expected, 210]]
 
 
 # How many at once
@@ -296,15 +349,15 @@ def test_local_processes_make_the_same_runs_and_outlive_failures(tmp_path):
     assert [result.card.method for result in results] == ["source", "tent", "lame", "note"]
     assert sorted(view.failures) == [
         "broken: RuntimeError: out of luck",
-        "deadly: its process was ended by SIGKILL",
+        "deadly: its process was killed by SIGKILL",
     ]
-    assert view.losses == ["deadly: its process was ended by SIGKILL"] * 3
-    run_here(grid(tmp_path / "here", "tent", "lame", "note"), View())
-    for out in ("local", "here"):  # where a run that failed has left its progress
+    assert view.losses == ["deadly: its process was killed by SIGKILL"] * 3
+    dispatch(grid(tmp_path / "inline", "tent", "lame", "note"), Inline(Resources()), View())
+    for out in ("local", "inline"):  # where a run that failed has left its progress
         for file in (tmp_path / out).glob("*/progress.json"):
             file.unlink()
             file.parent.rmdir()
-    assert_same_runs(tmp_path / "local", tmp_path / "here")
+    assert_same_runs(tmp_path / "local", tmp_path / "inline")
 
 
 DAB = "import sys; from dab.cli import main; sys.exit(main())"
@@ -400,7 +453,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_goes_on(tmp_path, whole)
         assert process.returncode == 130, errors
     assert printed == ""
     *_, line = errors.splitlines()
-    assert line == "dab: stopped with 2 runs under way; the same command goes on from there"
+    assert line == "dab: stopped with 2 active runs; rerun the same command to resume"
     assert "Traceback" not in errors
     assert len(under_way(out)) == 2
     assert not list(out.glob("*/*.part"))
@@ -459,8 +512,8 @@ def test_ray_goes_on_after_a_killed_worker_and_after_ctrl_c(tmp_path, whole):
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130, errors
         assert psutil.wait_procs(everything, timeout=30)[1] == []
-    assert len(re.findall(r"^slow.*it goes on from its checkpoint$", errors, re.M)) == 1, errors
-    assert "the same command goes on from there" in errors
+    assert len(re.findall(r"^slow.*resuming from its checkpoint$", errors, re.M)) == 1, errors
+    assert "rerun the same command to resume" in errors
     assert len(under_way(out)) == 2
     finish(out, whole, *options)
 
@@ -517,7 +570,7 @@ def test_the_view_counts_runs_and_images(monkeypatch, capsys, tmp_path):
         assert bar.completed == bar.total == 230
     printed = capsys.readouterr().err
     assert "lame, tiny, continual, seed 0: failed: out of luck" in printed
-    assert "note, tiny, continual, seed 0: its node is gone; it goes on from its" in printed
+    assert "note, tiny, continual, seed 0: its node is gone; resuming from its" in printed
 
 
 # Bad input
@@ -526,16 +579,17 @@ def test_the_view_counts_runs_and_images(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [
-        ("--engine submitit --address nowhere", "is slurm or local, got 'nowhere'"),
-        ("--engine submitit --address local --gpus-per-run 0.5", "Slurm gives whole GPUs"),
-        ("--jobs 2 --out memory://x/out", "memory://x/out is known to one process only"),
-        ("--device cuda:9", "there is no device 'cuda:9' here"),
-        ("--engine submitit --address local --device cuda:9", "there is no device 'cuda:9' here"),
+        ("--engine submitit --address nowhere", "must be slurm or local, got 'nowhere'"),
+        ("--engine submitit --address local --gpus-per-run 0.5", "Slurm assigns whole GPUs"),
+        ("--jobs 2 --out memory://x/out", "memory://x/out exists in one process only"),
+        ("--device cuda:9", "no device 'cuda:9' on this machine"),
+        ("--engine submitit --address local --device cuda:9", "no device 'cuda:9' on this machine"),
         ("--engine submitit --address local --slurm color=red", "--slurm: "),
-        ("--engine ray --address 127.0.0.1:9", "no cluster of Ray answers at 127.0.0.1:9: "),
-        ("--engine ray --slurm partition=a", "--slurm is for --engine submitit"),
-        ("--address nowhere", "are for --engine ray or submitit"),
-        ("--gpus-per-run 1", "are for --engine ray or submitit"),
+        ("--engine ray --address 127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9: "),
+        ("--engine ray --slurm partition=a", "--slurm applies to the engine submitit, not to ray"),
+        ("--address nowhere", "--address applies to the engine ray or submitit, not to local"),
+        ("--engine inline --jobs 2", "the engine inline runs one job at a time, not 2"),
+        ("--gpus-per-run 1", "--gpus-per-run applies to the engine ray or submitit"),
     ],
 )
 def test_engines_refuse_what_they_cannot_do(options, culprit, capsys, monkeypatch, tmp_path):
@@ -556,5 +610,5 @@ def test_an_engine_without_its_package_says_how_to_get_it(engine, package, capsy
 def test_there_is_no_silent_way_around_slurm(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="give --address local to go without"):
+    with pytest.raises(ValueError, match="use --address local to run without Slurm"):
         Submitit(Resources())

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -12,10 +15,10 @@ import numpy as np
 import pytest
 
 from dab.benchmark import Result, run
-from dab.benchmark.running.loggers import LOGGERS, create_logger
-from dab.benchmark.running.run import Interrupted, stream_of
+from dab.benchmark.running.evaluation import stream_of
+from dab.benchmark.running.loggers import create_logger, loggers
+from dab.benchmark.running.run import Interrupted
 from dab.cli import main
-from dab.cli.options import add_stream_options
 from tests.support.benchmark_task import CORRUPTIONS, tiny_cell, tiny_task
 
 CELL = tiny_cell("dab", "correlated")
@@ -182,17 +185,53 @@ def test_wandb_takes_it_offline(tmp_path, cache, monkeypatch):
 
 
 def test_a_logger_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
-    with pytest.raises(ValueError, match="unknown logger 'paper'; there are: tensorboard"):
+    with pytest.raises(ValueError, match="unknown logger 'paper'; available: mlflow, tensorb"):
         create_logger("paper", tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     assert main(["run", "tent", "--out", str(tmp_path), "--log", "wandb"]) == 2
     assert capsys.readouterr().err.endswith("pip install 'dab-tta[wandb]'\n")
 
 
-def test_the_command_line_knows_every_logger():
-    import argparse
+OWN = """
+from dab.benchmark.running.loggers import register_logger
 
-    parser = argparse.ArgumentParser()
-    add_stream_options(parser)
-    (option,) = [action for action in parser._actions if action.dest == "log"]
-    assert option.choices == list(LOGGERS)
+@register_logger("lines")
+class Lines:
+    def __init__(self, folder):
+        self.file = folder
+        folder.parent.mkdir(exist_ok=True)
+
+    def _write(self, *words):
+        with self.file.open("a") as file:
+            print(*words, file=file)
+
+    def start(self, card, seen):
+        self._write("start", card.method, seen)
+
+    def log(self, seen, metrics):
+        self._write("log", seen)
+
+    def finish(self, result):
+        self._write("finish", result.card.method)
+"""
+
+
+def test_a_logger_of_ones_own_is_used_by_name(tmp_path):
+    own, out = tmp_path / "own.py", tmp_path / "out"
+    own.write_text(OWN)
+    words = ["--samples", "64", "--corruptions", "fog", "--out", str(out), "--log", "lines"]
+    words += ["--cache", str(tmp_path / "cache"), "--import", str(own)]
+    for jobs in ("1", "2"):  # in this process, which imports it once, and in others
+        command = [sys.executable, "-m", "dab", "bench", "--method", "tent", *words]
+        subprocess.run([*command, "--jobs", jobs], check=True, capture_output=True)
+        lines = (out / "lines").read_text().splitlines()
+        assert lines == [
+            line
+            for method in ("source", "tent")
+            for line in (f"start {method} 0", "log 64", f"finish {method}")
+        ]
+        shutil.rmtree(out)
+
+
+def test_the_loggers_that_come_along_are_registered():
+    assert {"mlflow", "tensorboard", "wandb"} <= set(loggers())

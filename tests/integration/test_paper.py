@@ -13,13 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
-from dab.benchmark import Cell, TaskRecipe, results
+from dab.benchmark import Cell, Task, TaskRecipe, results
 from dab.benchmark.results.published import column, published, source_mismatch
 from dab.benchmark.running.run import stream_of
-from dab.benchmark.tasks.imagenet import OnDisk, _published_as, published_images
-from dab.benchmark.tasks.task import ON_DISK, TASKS
+from dab.benchmark.tasks import TASKS, TaskFactory, register_task, task_factory
+from dab.benchmark.tasks.imagenet import ImageNetC
+from dab.benchmark.tasks.on_disk import OnDisk
 from dab.cli import bench, main, parser
-from dab.cli.options import DATA_ON_DISK
 from dab.data.corruptions import CORRUPTIONS
 from dab.data.datasets.imagenet import DATA_SETS, load
 from dab.data.datasets.imagenet_classes import D109, INDEX, WNIDS
@@ -38,8 +38,7 @@ SHOWN = WNIDS[5:1000:150]
 
 def cells(*options: str):
     chosen = parser().parse_args(["bench", "--suite", "paper", *options])
-    bench.complete(chosen)
-    return bench.cells(chosen)
+    return bench.chosen_grid(chosen).cells()
 
 
 def test_the_suite_is_exactly_the_two_tables():
@@ -82,7 +81,7 @@ def test_a_part_of_the_suite_may_be_chosen():
     ("options", "culprit"),
     [
         ("--data glyphs", "the suite 'paper' is for --data imagenet-c imagenet-r"),
-        ("--setting mixed", "the suite 'paper' is for --setting continual correlated"),
+        ("--setting mixed", "the grid has no methods for mixed, only for: continual, correlated"),
     ],
 )
 def test_what_is_not_of_the_suite_is_refused(options, culprit, capsys):
@@ -190,15 +189,15 @@ def test_images_are_chosen_from_all_classes(root):
     (domain,) = data.domains(CORRUPTIONS, 5, Setting())
     (part,) = domain.parts
     assert part.labels.tolist() == [INDEX[wnid] for wnid in SHOWN]
-    assert part.fingerprint != data.load().domains["imagenet-sketch"][0].fingerprint
-    with pytest.raises(ValueError, match="there are 28 images, 29 were asked for"):
+    assert part.fingerprint != data.load()["imagenet-sketch"][0].fingerprint
+    with pytest.raises(ValueError, match="cannot take 29 of 28 images"):
         replace(data, samples=29).domains(CORRUPTIONS, 5, Setting())
 
 
 def test_a_list_chooses_the_images_unless_they_are_correlated(root, tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_text(f"{SHOWN[1]}/2.JPEG\n{SHOWN[0]}/3.JPEG\n")
-    data = OnDisk("imagenet-c", root, Transform(16, 16), image_list=listed, partial=True)
+    data = ImageNetC("imagenet-c", root, Transform(16, 16), image_list=listed, partial=True)
     (domain,) = data.domains(["fog"], 5, Setting.parse("continual"))
     assert domain.parts[0].labels.tolist() == [INDEX[SHOWN[1]], INDEX[SHOWN[0]]]
     (domain,) = data.domains(["fog"], 5, Setting.parse("correlated"))
@@ -225,14 +224,23 @@ def test_a_folder_of_ones_own_runs(tmp_path):
     [
         ("--data imagenet-r", "imagenet-r is read from disk: name its folder with --root"),
         ("--data imagenet-r --root nowhere", "there is no folder "),
-        ("--data imagenet-r --root {root}", "wrong counts: 7 classes instead of 200"),
+        ("--data imagenet-r --root {root}", "wrong counts: 7 classes, expected 200"),
         ("--data imagenet-r --root {root} --partial --corruptions fog", "has no corruptions"),
         ("--data imagenet-r --root {root} --partial --severity 2", "or severities to choose from"),
-        ("--data imagenet-r --root {root} --image-list x", "--image-list is for imagenet-c"),
+        (
+            "--data imagenet-r --root {root} --image-list x",
+            "--image-list does not apply to imagenet-r, only to: imagenet-c",
+        ),
         ("--data imagenet-r --root {root} --source-images nowhere", "there is no folder "),
-        ("--data glyphs --partial", "--source-images and --partial are for data on disk"),
-        ("--data glyphs", "glyphs has 100 classes, tests.support.nets:imagenet_net puts out 1000"),
-        ("--data imagenet-c --root {root} --partial --samples 29", "29 were asked for"),
+        (
+            "--data glyphs --partial",
+            "--partial does not apply to glyphs, only to: folder, imagenet-c",
+        ),
+        (
+            "--data glyphs",
+            "glyphs has 100 classes, but tests.support.nets:imagenet_net returns 1000",
+        ),
+        ("--data imagenet-c --root {root} --partial --samples 29", "cannot take 29 of"),
         ("--data folder --root {root}/sketch --model tests.support.nets:few", "no function 'few'"),
     ],
 )
@@ -252,7 +260,7 @@ def test_more_classes_than_the_model_has_are_refused(tmp_path, capsys):
     arguments = ["--data", "folder", "--root", str(tmp_path / "photos")]
     assert main(["bench", *arguments, "--model", f"{tmp_path}/six.py:load"]) == 2
     assert "has a class 6, " in (error := capsys.readouterr().err)
-    assert error.endswith("has 6, from 0 on\n")
+    assert error.endswith("has only 6, starting at 0\n")
 
 
 def test_another_number_of_classes_than_imagenets_is_refused(root, tmp_path, capsys):
@@ -264,7 +272,7 @@ def test_another_number_of_classes_than_imagenets_is_refused(root, tmp_path, cap
         arguments = ["--data", data, "--root", str(root), "--partial"]
         assert main(["bench", *arguments, "--model", f"{tmp_path}/more.py:load"]) == 2
         assert "ImageNet has 1000 classes, " in (error := capsys.readouterr().err)
-        assert error.endswith("puts out 21843\n")
+        assert error.endswith("returns 21843\n")
 
 
 def test_all_that_is_wrong_with_all_data_sets_is_said_at_once(root, tmp_path, capsys):
@@ -297,6 +305,10 @@ PAPER_CARD = {
         **{"resize": 256, "crop": 224, "interpolation": "bilinear"},
     },
 }
+
+
+def _published_as(recipe: TaskRecipe, card: dict) -> str | None:
+    return task_factory(recipe.name).published_as(recipe, card)
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -370,12 +382,14 @@ def test_eata_is_comparable_with_source_images():
 
 
 def test_the_names_on_disk_are_those_of_the_data_sets():
-    assert set(ON_DISK) == set(DATA_ON_DISK) == set(DATA_SETS) < set(TASKS)
+    assert {name for name in TASKS if TASKS[name].needs_root} == set(DATA_SETS)
 
 
 def test_the_published_sizes():
     sizes = {
-        (data, setting): published_images(Cell("dab", data=data, setting=Setting.parse(setting)))
+        (data, setting): task_factory(data).count(
+            Cell("dab", data=data, setting=Setting.parse(setting)), TaskRecipe(data)
+        )
         for data in DATA
         for setting in ("continual", "correlated", "gradual")
     }
@@ -393,7 +407,7 @@ def test_a_dry_run_says_what_the_suite_takes_without_any_data(capsys, tmp_path, 
     lines = capsys.readouterr().out.splitlines()
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
     assert ["dab", "4096", ", ".join(DATA), "0 1 2 3 4"] in rows
-    rows = [row for row in rows if len(row) == 6]
+    rows = [row for row in rows if len(row) == 5]
     assert [row[:4] for row in rows] == [
         ["imagenet-c", "continual", "50", "3,750,000"],
         ["imagenet-c", "correlated", "75", "56,250,000"],
@@ -405,9 +419,14 @@ def test_a_dry_run_says_what_the_suite_takes_without_any_data(capsys, tmp_path, 
         ["imagenet-d109", "correlated", "75", "10,237,425"],
         ["all", "", "500", "87,173,500"],
     ]
-    hours = [float(row[5].replace(",", "")) for row in rows]
-    assert hours[-1] > 0
-    assert hours[-1] == pytest.approx(sum(hours[:-1]), abs=0.5)
+    forwards = [float(row[4].replace(",", "")) for row in rows]
+    assert forwards[-1] == pytest.approx(sum(forwards[:-1]), abs=5)
+    text = " ".join(lines)
+    hours = [re.search(rf"{name}: ([\d,.]+) hours at [\d,]+ images/s", text)[1] for name in DATA]
+    total = re.search(r"Total: about ([\d,.]+) hours", text)[1]
+    numbers = [float(value.replace(",", "")) for value in [*hours, total]]
+    assert numbers[-1] == pytest.approx(sum(numbers[:-1]), abs=0.5)
+    assert numbers[-1] > 0
     assert list(tmp_path.iterdir()) == []
     few = ["--samples", "1000", "--data", "imagenet-c", "--setting", "correlated"]
     assert main(["bench", "--suite", "paper", "--dry-run", "--model", MODEL, *few]) == 0
@@ -423,17 +442,39 @@ def test_a_dry_run_counts_what_is_there(root, capsys):
 
 def test_a_source_model_that_is_off_is_called_so(monkeypatch, tmp_path, capsys, caplog):
     task = replace(tiny_task(), published_as="imagenet_c")
-    monkeypatch.setitem(TASKS, "tiny", lambda recipe: task)
+
+    @register_task("tiny-paper")
+    class Published(TaskFactory):
+        """The tiny task, as if it were the paper's."""
+
+        def create(self, recipe: TaskRecipe) -> Task:
+            return replace(task, name=self.name)
+
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     out = ["--out", str(tmp_path / "results")]
-    assert main(["run", "tent", "--data", "tiny", *out]) == 0
+    assert main(["run", "tent", "--setting", "continual", "--data", "tiny-paper", *out]) == 0
     captured = capsys.readouterr()
-    assert [record.getMessage()[:35] for record in caplog.records] == [
-        "the source model's error on tiny is"
+    assert [record.getMessage()[:41] for record in caplog.records] == [
+        "the source model's error on tiny-paper is"
     ]
-    assert "WARNING: the source model's error on tiny is " in captured.out
+    assert "WARNING: the source model's error on tiny-paper is " in captured.out
     assert " 60.2 " in captured.out  # the published figure stands beside
-    assert main(["run", "tent", "--data", "tiny", "--severity", "3", *out]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "tent",
+                "--setting",
+                "continual",
+                "--data",
+                "tiny-paper",
+                "--severity",
+                "3",
+                *out,
+            ]
+        )
+        == 0
+    )
     captured = capsys.readouterr()
     assert "WARNING" not in captured.out
     assert len(caplog.records) == 1

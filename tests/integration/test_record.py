@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from dab.benchmark import run
-from dab.benchmark.results.result import errors_by_window
+from dab.benchmark.results.errors import errors_by_window
+from dab.benchmark.results.result import Problem
 from dab.benchmark.running import recorder as record
-from dab.benchmark.running.progress_file import PROGRESS, Underway, progresses
+from dab.benchmark.running.evaluation import Evaluation, stream_of
+from dab.benchmark.running.progress_file import PROGRESS, ProgressFile, progresses
 from dab.benchmark.running.recorder import Recorder
-from dab.benchmark.running.run import Evaluation, Interrupted, stream_of
+from dab.benchmark.running.run import Interrupted, identity_card
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, PBRSPolicy
 from dab.data.images import to_tensor
 from dab.utils import files
@@ -40,12 +42,13 @@ def as_bytes(image: torch.Tensor) -> bytes:
 def test_every_look_finds_what_the_pixels_say(method, setting, cache):
     cell, task = tiny_cell(method, setting), tiny_task()
     stream = stream_of(cell, task, cache)
-    evaluation = Evaluation(cell, task, stream)
+    evaluation, recorder = Evaluation(cell, task, stream), Recorder(stream)
     batch_of: dict[bytes, int] = {}
     expected: dict[str, list] = {"ages": [], "classes": [], "batch": []}
     for number, batch in enumerate(stream):
         batch_of |= {as_bytes(image): number for image in batch.images}
         evaluation.step(batch)
+        recorder.note(batch, evaluation)
         buffer = evaluation.adapter.buffer
         assert buffer is not None
         held = buffer.read(torch.arange(len(buffer)))
@@ -59,7 +62,7 @@ def test_every_look_finds_what_the_pixels_say(method, setting, cache):
         expected["classes"].append([counts[label] for label in range(CLASSES)])
         shown = Counter(batch.labels.tolist())
         expected["batch"].append([shown[label] for label in range(CLASSES)])
-    found = evaluation.recorder.arrays()
+    found = recorder.arrays()
     assert found["look_at"].tolist() == [stream.position(n + 1) for n in range(len(stream))]
     assert found["buffer_classes"].tolist() == expected["classes"]
     assert found["batch_classes"].tolist() == expected["batch"]
@@ -70,15 +73,16 @@ def test_every_look_finds_what_the_pixels_say(method, setting, cache):
 def test_shots_show_the_buffer_by_label_and_the_batch_as_it_came(cache):
     cell, task = tiny_cell("dab", "correlated"), tiny_task()
     stream = stream_of(cell, task, cache)
-    evaluation = Evaluation(cell, task, stream)
+    evaluation, recorder = Evaluation(cell, task, stream), Recorder(stream)
     held, shown = {}, {}
     for number, batch in enumerate(stream):
         evaluation.step(batch)
+        recorder.note(batch, evaluation)
         buffer = evaluation.adapter.buffer
         images = [as_bytes(image) for image in buffer.read(torch.arange(len(buffer)))]
         held[stream.position(number + 1)] = sorted(zip(buffer.labels, images, strict=True))
         shown[stream.position(number + 1)] = batch
-    found = evaluation.recorder.arrays()
+    found = recorder.arrays()
     assert len(found["shot_at"]) == record.SHOTS
     for at, images, labels, raw, raw_labels in zip(
         *(found[name] for name in ("shot_at", "buffer_images", "buffer_labels")),
@@ -103,12 +107,13 @@ def test_a_large_buffer_is_shown_by_an_even_choice(monkeypatch, cache):
     monkeypatch.setattr(record, "IMAGES", 5)
     cell, task = tiny_cell("note"), tiny_task()
     stream = stream_of(cell, task, cache)
-    evaluation = Evaluation(cell, task, stream)
+    evaluation, recorder = Evaluation(cell, task, stream), Recorder(stream)
     for number, batch in enumerate(stream):
         evaluation.step(batch)
-        if number in evaluation.recorder.shots:
+        recorder.note(batch, evaluation)
+        if number in recorder.shots:
             labels = sorted(evaluation.adapter.buffer.labels)
-    last = evaluation.recorder.arrays()["buffer_labels"][-1].tolist()
+    last = recorder.arrays()["buffer_labels"][-1].tolist()
     assert last == [labels[rank] for rank in (0, 4, 8, 11, 15)]
 
 
@@ -208,23 +213,24 @@ def test_a_run_under_way_says_how_far_it_is(tmp_path, cache):
 
     with pytest.raises(Interrupted):
         run(cell, task, tmp_path, cache=cache, watch=stop)
-    ((name, progress),) = progresses(tmp_path)
+    (progress,) = progresses(tmp_path)
+    name = progress.card.run_id
     stream = stream_of(cell, task, cache)
     assert progress.seen == stream.position(7) == 102
     assert (progress.samples, progress.window) == (210, 16)
     result = run(cell, task, tmp_path, cache=cache)
-    assert name == progress.card.run_id == result.card.run_id
+    assert name == result.card.run_id
     assert not list(progresses(tmp_path))
     assert not list(tmp_path.glob(f"*/{PROGRESS}"))
     with np.load(tmp_path / name / "trace.npz") as trace:
         wrong = trace["predictions"] != stream.labels
-    assert progress.windows == errors_by_window(wrong[:102], 16)
+    assert progress.windows == tuple(errors_by_window(wrong[:102], 16))
 
 
 def test_it_says_so_now_and_then_only(tmp_path, cache):
     cell, task = tiny_cell("tent"), tiny_task()
     stream = stream_of(cell, task, cache)
-    underway = Underway(tmp_path / "run", {}, stream)
+    underway = ProgressFile(tmp_path / "run", identity_card(cell, task, stream, 1.0), stream)
     predictions = torch.zeros(stream.samples, dtype=torch.int32)
     file = tmp_path / "run" / PROGRESS
     underway.tell(1, predictions)
@@ -239,7 +245,11 @@ def test_it_says_so_now_and_then_only(tmp_path, cache):
 
 def test_a_damaged_progress_is_named(tmp_path):
     files.write(tmp_path / "run" / PROGRESS, "{}")
-    with pytest.raises(ValueError, match=r"progress\.json is damaged .*: remove it"):
-        list(progresses(tmp_path))
+    problems: list[Problem] = []
+    assert not list(progresses(tmp_path, problems))
+    (problem,) = problems
+    assert str(problem).startswith(f"{tmp_path / 'run'}: progress.json is damaged (")
     files.write(tmp_path / "run" / "result.json", "{}")
-    assert not list(progresses(tmp_path))  # it has ended, whatever was left behind
+    problems.clear()
+    assert not list(progresses(tmp_path, problems))
+    assert not problems  # it has finished, whatever was left behind

@@ -32,15 +32,18 @@ from torch import Tensor, nn
 import dab
 from dab import registry
 from dab.benchmark import Cell, Clean, Result, Task, results, run
-from dab.benchmark.results.result import errors_by_domain, errors_by_window, window_size
+from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
+from dab.benchmark.results.identity import DataCard, RunCard
+from dab.benchmark.running.checkpoint import CHECKPOINT
+from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
-from dab.benchmark.running.run import CHECKPOINT, Evaluation, Interrupted, identity_card, stream_of
-from dab.cli.options import import_methods
+from dab.benchmark.running.run import Interrupted, _Run, identity_card
 from dab.outputs import BatchPrior
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
 from dab.utils.fingerprint import fingerprint
+from dab.utils.imports import import_own
 from tests.support.benchmark_task import (
     CORRUPTIONS,
     OPTIONS,
@@ -63,7 +66,7 @@ def folder_of(result: Result, out: Path) -> Path:
     return out / result.card.run_id
 
 
-# Figures
+# Numbers
 
 
 def fresh(cell: Cell, task: Task) -> dab.Adapter:
@@ -133,13 +136,13 @@ SETTINGS = ["continual", "correlated", "correlated:0.5", "mixed", "mixed+correla
 
 @pytest.mark.parametrize("setting", [*SETTINGS, "reset_each_shift", "reset_each_shift+correlated"])
 @pytest.mark.parametrize("method", ["source", "tent", "dab", "note", "rotta", "eata", "lame"])
-def test_figures_are_those_of_plain_loops(method, setting, tmp_path, cache):
+def test_numbers_are_those_of_plain_loops(method, setting, tmp_path, cache):
     found = assert_as_by_hand(tiny_cell(method, setting, seed=3), tiny_task(), tmp_path, cache)
     assert (found["updates"] > 0) == (method not in ("source", "lame"))
 
 
 @pytest.mark.parametrize("method", ["source", "dab"])
-def test_figures_of_a_gradual_stream_are_those_of_plain_loops(method, tmp_path, cache):
+def test_numbers_of_a_gradual_stream_are_those_of_plain_loops(method, tmp_path, cache):
     cell = tiny_cell(method, "gradual", severity=2)
     found = assert_as_by_hand(cell, tiny_task(20), tmp_path, cache)
     assert len(found["predictions"]) == len(CORRUPTIONS) * 3 * 20
@@ -229,7 +232,7 @@ def test_the_peak_of_memory_is_that_since_the_restart():
     assert after < high - 200
 
 
-def test_images_made_ahead_by_a_worker_give_the_same_figures(tmp_path):
+def test_images_made_ahead_by_a_worker_give_the_same_numbers(tmp_path):
     for name, workers in (("ahead", None), ("in turn", 0)):
         folder = tmp_path / name
         run(tiny_cell("tent"), tiny_task(), folder / "out", cache=folder / "c", workers=workers)
@@ -445,11 +448,11 @@ def test_a_run_that_was_killed_after_its_last_batch_only_writes_its_result(tmp_p
     cell, task = tiny_cell("source"), tiny_task()
     result = run(cell, task, tmp_path / "whole", cache=cache)
     stream = stream_of(cell, task, cache)
-    evaluation = Evaluation(cell, task, stream)
-    for batch in stream:
-        evaluation.step(batch)
     killed = tmp_path / "killed"
-    evaluation.save(folder_of(result, killed) / CHECKPOINT)
+    started = _Run(cell, task, stream, result.card, folder_of(result, killed))
+    for batch in stream:
+        started.evaluation.step(batch)
+    started._save()
     diary = Diary()
     run(cell, task, killed, cache=cache, watch=diary)
     assert not diary.entries
@@ -497,7 +500,7 @@ def test_a_damaged_checkpoint_starts_again(damage, stopped, tmp_path, cache, cap
         run(tiny_cell("dab"), tiny_task(), out, cache=cache, watch=diary)
     assert len(diary.entries) == BATCHES
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith(f"{file} cannot be read, so the run starts again: ")
+    assert message.startswith(f"{file} is not usable, so the run starts over: ")
     run(tiny_cell("dab"), tiny_task(), whole, cache=cache)
     assert_same_runs(out, whole)
 
@@ -510,16 +513,22 @@ def test_a_checkpoint_of_another_run_starts_again(stopped, tmp_path, cache, capl
     (file,) = stopped.glob(f"*/{CHECKPOINT}")
     shutil.copy(file, folder)
     run(cell, tiny_task(), out, cache=cache)
-    assert "so the run starts again: this is a state of method 'dab'" in caplog.text
+    assert "so the run starts over: it belongs to run " in caplog.text
     assert_same_runs(out, whole)
 
 
-def progress(evaluation: Evaluation) -> list[Any]:
+def progress(started: _Run) -> list[Any]:
     """All that a checkpoint is there to bring back."""
-    steps = evaluation.steps.numpy().tobytes()  # with losses that are no numbers
+    evaluation = started.evaluation
+    steps = evaluation.steps.numpy().tobytes()  # with losses that are not numbers
     adapter = evaluation.adapter.state_dict()
-    recorded = evaluation.recorder.state_dict()
+    recorded = started.recorder.state_dict()
     return [adapter, evaluation.done, evaluation.seconds, evaluation.predictions, steps, recorded]
+
+
+def stopped_card(cell: Cell, task: Task, stream: Stream, stopped: Path) -> RunCard:
+    (source,) = results(stopped)
+    return identity_card(cell, task, stream, source.error)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -530,13 +539,11 @@ def test_no_single_wrong_bit_of_a_checkpoint_is_believed(place, bit, stopped, tm
     (file,) = stopped.glob(f"*/{CHECKPOINT}")
     content = bytearray(file.read_bytes())
     content[int(place * len(content))] ^= 1 << bit
-    flipped = tmp_path / CHECKPOINT
-    flipped.write_bytes(content)
-    found, whole, new = (Evaluation(cell, task, stream) for _ in range(3))
-    found.resume(flipped)
-    whole.resume(file)
-    assert whole.done == 6
-    assert same(progress(found), progress(whole if found.done else new))
+    (tmp_path / CHECKPOINT).write_bytes(content)
+    card = stopped_card(cell, task, stream, stopped)
+    assert _Run(cell, task, stream, card, file.parent).evaluation.done == 6
+    found = _Run(cell, task, stream, card, tmp_path)
+    assert same(progress(found), progress(_Run(cell, task, stream, card, tmp_path / "none")))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b"\xff", b'{"error": 3}', b"null"])
@@ -544,7 +551,7 @@ def test_a_damaged_result_is_named(content, tmp_path, cache):
     cell = tiny_cell("source")
     file = folder_of(run(cell, tiny_task(), tmp_path, cache=cache), tmp_path) / "result.json"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"result\.json is damaged .*: remove it") as caught:
+    with pytest.raises(ValueError, match=r"result\.json is not usable .*: remove it") as caught:
         run(cell, tiny_task(), tmp_path, cache=cache)
     assert str(file) in str(caught.value)
     file.unlink()
@@ -560,7 +567,7 @@ def test_checkpoints_come_at_least_after_every_batch(tmp_path, cache):
 
 
 def test_a_file_that_was_not_finished_changes_nothing(tmp_path):
-    file = tmp_path / "figures.txt"
+    file = tmp_path / "numbers.txt"
     files.write(file, "old")
 
     def write_half() -> None:
@@ -580,7 +587,7 @@ def test_a_file_that_was_not_finished_changes_nothing(tmp_path):
 # Identity cards
 
 
-def card_of(cell: Cell, task: Task, cache: Path) -> dict[str, Any]:
+def card_of(cell: Cell, task: Task, cache: Path) -> RunCard:
     return identity_card(cell, task, stream_of(cell, task, cache), source_error=12.5)
 
 
@@ -610,7 +617,16 @@ def with_other_weight(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]
     return other
 
 
-OTHER_VALUE = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v / 2}
+OTHER_NUMBER = {int: lambda v: v + 1, float: lambda v: v / 2}
+OTHER_WORD = {
+    "admission": "running",
+    "trigger": "any",
+    "filling": "adapt",
+    "storage": "uint8",
+    "device": "cpu",
+    "output": "lame",
+    "features": "0",
+}
 
 
 def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
@@ -626,7 +642,8 @@ def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
         "fewer domains": replace(cell, corruptions=CORRUPTIONS[:2]),
     }
     for option, value in cell.all_options().items():
-        other = OTHER_VALUE.get(type(value), lambda v: "something else")(value)
+        number = OTHER_NUMBER.get(type(value))
+        other = number(value) if number else OTHER_WORD[option]
         cells[option] = replace(cell, options={**cell.options, option: other})
     tasks = {
         "pixel": with_other_pixel(task),
@@ -646,7 +663,7 @@ def test_each_single_change_has_a_key_of_its_own(cache, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(module, "__version__", "0.0.0")
             cards[f"version of {module.__name__}"] = card_of(cell, task, cache)
-    keys = {change: key(card) for change, card in cards.items()}
+    keys = {change: card.run_id for change, card in cards.items()}
     twice = [change for change, count in Counter(keys.values()).items() if count > 1]
     assert not twice, [change for change, found in keys.items() if found in twice]
     assert len(keys) == 1 + 8 + len(cell.all_options()) + 7 + 1 + 3
@@ -662,15 +679,14 @@ class Mine(TENT):
 """
 
 
-def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache):
     file, keys = tmp_path / "mine.py", set()
-    for text in ("Once.", "Twice."):
-        file.write_text(METHOD.format(name="mine", text=text))
-        import_methods([str(file)])
-        keys.add(
-            key(card_of(Cell("mine", data="tiny", corruptions=CORRUPTIONS), tiny_task(), cache))
-        )
+    with registry.METHODS.scope():
+        for text in ("Once.", "Twice."):
+            file.write_text(METHOD.format(name="mine", text=text))
+            import_own(str(file))
+            cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
+            keys.add(card_of(cell, tiny_task(), cache).run_id)
     assert len(keys) == 2
 
 
@@ -678,7 +694,7 @@ def test_other_source_images_are_another_run_for_those_who_ask_for_them(cache):
     task = tiny_task()
     other = replace(task, source_images=lambda: task.source_images() / 2)
     for method, asks in (("eata", True), ("tent", False)):
-        keys = {key(card_of(tiny_cell(method), one, cache)) for one in (task, other)}
+        keys = {card_of(tiny_cell(method), one, cache).run_id for one in (task, other)}
         assert len(keys) == 1 + asks
 
 
@@ -690,11 +706,15 @@ def shuffled(card: Any, rng: random.Random) -> Any:
     return dict(items)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False))
-def test_the_order_of_a_card_does_not_matter(rng):
-    card = {"method": "dab", "options": {"lr": 0.1, "momentum": 0.9}, "model": {"a": {"b": [1, 2]}}}
-    assert key(shuffled(card, rng)) == key(card)
-    assert key({**card, "model": {"a": {"b": [2, 1]}}}) != key(card)
+def test_the_order_of_a_card_does_not_matter(cache, rng):
+    card = card_of(tiny_cell("dab"), tiny_task(), cache)
+    again = RunCard.from_json(shuffled(json.loads(json.dumps(card.to_json())), rng))
+    assert again == card
+    assert again.run_id == card.run_id
+    domains = replace(card.data, domains=card.data.domains[::-1])
+    assert replace(card, data=domains).run_id != card.run_id
 
 
 def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cache):
@@ -702,48 +722,56 @@ def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cac
     result = run(cell, task, tmp_path, cache=cache)
     source = run(tiny_cell("source", "correlated", seed=3), task, tmp_path, cache=cache)
     card = result.card
-    assert json.loads(json.dumps(card)) == card
-    assert {folder.name for folder in tmp_path.iterdir()} == {key(card), source.card.run_id}
-    assert Result.read(tmp_path / key(card)) == result
-    assert card["method"] == "dab"
-    assert card["options"] == cell.all_options()
-    assert {"capacity", "ensemble", "trigger", "output"} <= card["options"].keys()
-    assert card["options"].items() >= OPTIONS["dab"].items()
-    assert card["data"] == {
-        "name": "tiny",
-        "images": stream_of(cell, task, cache).fingerprint,
-        "samples": 210,
-        "domains": list(CORRUPTIONS),
-        "severity": 5,
-    }
-    assert card["model"].items() >= task.model_card.items()
-    assert card["model"].keys() >= {"name", "weights", "preprocessing"}
-    assert (card["setting"], card["seed"], card["batch_size"]) == ("correlated", 3, 16)
-    assert card["versions"] == {
+    assert RunCard.from_json(json.loads(json.dumps(card.to_json()))) == card
+    assert {folder.name for folder in tmp_path.iterdir()} == {card.run_id, source.card.run_id}
+    assert Result.read(tmp_path / card.run_id) == result
+    assert card.method == "dab"
+    assert card.options == cell.all_options()
+    assert {"capacity", "ensemble", "trigger", "output"} <= card.options.keys()
+    assert card.options.items() >= OPTIONS["dab"].items()
+    assert card.data == DataCard(
+        "tiny", stream_of(cell, task, cache).fingerprint, 210, tuple(CORRUPTIONS), 5
+    )
+    assert {"name": card.model.name, **card.model.details} == task.model_card
+    assert card.model.weights == task.weights
+    assert (card.setting, card.seed, card.batch_size) == ("correlated", 3, 16)
+    assert card.versions == {
         "dab": dab.__version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-    assert card["source_error"] == source.error
+    assert card.source_error == source.error
+    assert source.card.is_source
+    assert not card.is_source
 
 
-def test_threads_and_code_are_in_the_card_too(tmp_path, cache, monkeypatch):
+def test_threads_are_in_the_card_too(cache):
     cell, task = tiny_cell("source"), tiny_task()
-
-    def card(cell=cell):
-        return identity_card(cell, task, stream_of(cell, task, cache), None)
-
-    first = card()
-    other = card(replace(cell, compute=replace(cell.compute, threads=2)))
-    assert other == first | {"compute": first["compute"] | {"threads": 2}}
+    first = card_of(cell, task, cache)
+    other = card_of(replace(cell, compute=replace(cell.compute, threads=2)), task, cache)
+    assert other == replace(first, compute=replace(first.compute, threads=2))
     assert "threads" not in replace(cell.compute, device="cuda").card
-    package = tmp_path / "dab"
-    shutil.copytree(Path(dab.__file__).parent, package)
-    monkeypatch.setattr(dab, "__file__", str(package / "__init__.py"))
-    assert card() == first
-    with (package / "buffers" / "balanced.py").open("a") as file:
-        file.write("# another line\n")
-    assert card() | {"code": first["code"]} == first != card()
+
+
+def test_ids_group_runs_by_seed_and_by_stream(cache):
+    task = tiny_task()
+    card, seed, tent, setting = (
+        card_of(cell, task, cache)
+        for cell in (
+            tiny_cell("dab"),
+            tiny_cell("dab", seed=1),
+            tiny_cell("tent"),
+            tiny_cell("dab", "mixed"),
+        )
+    )
+    assert len({one.run_id for one in (card, seed, tent, setting)}) == 4
+    assert [one.group_id == card.group_id for one in (seed, tent, setting)] == [True, False, False]
+    assert [one.stream_id == card.stream_id for one in (seed, tent, setting)] == [True, True, False]
+    assert [one.source_id == card.source_id for one in (seed, tent, setting)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_an_option_that_no_card_can_hold_is_named(tmp_path, cache):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dab.benchmark import Cell, Result
+from dab.benchmark.results.identity import ComputeCard, DataCard, ModelCard, RunCard
 
 DOMAINS = ("fog", "gaussian_noise")
 
@@ -23,29 +24,31 @@ def made_up(
     speed: float = 100.0,
     memory: float = 500.0,
     batch_size: int = 64,
+    model: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Result:
     """A result with these errors by domain."""
-    card = {
-        "method": method,
-        "options": Cell(method, options).all_options(),
-        "data": {
-            **{"name": data, "images": "a1b2", "samples": 64},
-            **{"domains": list(domains), "severity": 5},
-        },
-        "model": {"name": "a net"},
-        "setting": setting,
-        "seed": seed,
-        "batch_size": batch_size,
-        "source_error": None if method == "source" else source_error,
-        "published_as": data.replace("-", "_") if data.startswith("imagenet") else None,
-    }
+    card = RunCard(
+        method=method,
+        code="d4e5",
+        options=Cell(method, options).all_options(),
+        data=DataCard(data, "a1b2", 64, tuple(domains), 5),
+        model=ModelCard("a net", "e5f6", model or {}),
+        compute=ComputeCard("cpu", "fp32", False, 1),
+        setting=setting,
+        seed=seed,
+        batch_size=batch_size,
+        versions={},
+        source_error=None if method == "source" else source_error,
+        source_images=None,
+        published_as=data.replace("-", "_") if data.startswith("imagenet") else None,
+    )
     return Result(
         card=card,
         error=sum(errors) / len(errors),
         errors=dict(zip(domains, errors, strict=True)),
         window=64,
-        windows=[0.0],
+        windows=(0.0,),
         predictions="c3d4",
         updates=1,
         update_rate=update_rate,

@@ -39,6 +39,12 @@ def test_every_test_is_in_a_folder_of_its_kind():
     assert [str(file) for file in tests if file.parts[1:-1] not in {(f,) for f in FOLDERS}] == []
 
 
+def test_only_integration_tests_start_a_python_process():
+    """A new interpreter imports torch first, which takes seconds."""
+    others = [file for file in MODULES if file.parts[1] in {"twins", "unit"}]
+    assert [str(file) for file in others if "subprocess" in imported(ROOT / file)] == []
+
+
 def test_names_of_tests_are_told_from_helpers(tmp_path):
     file = tmp_path / "module.py"
     file.write_text(

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from importlib import resources
@@ -262,12 +260,12 @@ def test_damaged_weights_are_refused(damage):
         "empty": b"",
         "other": weights("cifar10"),
     }[damage]
-    with pytest.raises(ValueError, match=r"weights of 'glyphs' have the checksum .* install"):
+    with pytest.raises(ValueError, match=r"weights of 'glyphs' are damaged .*: reinstall"):
         zoo._model("glyphs", damaged)
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(ValueError, match="unknown model 'mnist'; there are: cifar10, glyphs"):
+    with pytest.raises(ValueError, match="unknown model 'mnist'; available: cifar10, glyphs"):
         zoo.load("mnist")
 
 
@@ -282,15 +280,7 @@ def test_the_cifar10_model_reads_cifar10():
     assert training.accuracy(zoo.load("cifar10"), Subset(CIFAR10(folder, "test"), 2000)) >= 0.78
 
 
-def test_the_package_itself_needs_none_of_this():
-    script = (
-        "import sys, dab; "
-        "sys.exit(any(name in sys.modules for name in "
-        "('PIL', 'matplotlib', 'safetensors', 'dab.models', 'dab.data.datasets')))"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
+@pytest.mark.slow
 def test_severe_corruptions_are_hard_but_not_hopeless_for_the_glyphs_model(tmp_path):
     glyphs, model = Glyphs.of_split("test", 100), zoo.load("glyphs")
     errors = [

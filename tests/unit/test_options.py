@@ -16,8 +16,8 @@ import dab
 from dab.outputs import outputs
 from dab.outputs.output import _OUTPUTS
 from dab.parts.options import Option, check_options, options_of
+from dab.testing import same
 from tests.support.nets import net
-from tests.support.same import same
 
 NUMBERS = [math.nan, math.inf, -math.inf, -1, -0.5, "x", "", None, [], {}, True, 1j, torch.ones(1)]
 NONSENSE: dict[str, list[Any]] = {

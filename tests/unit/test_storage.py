@@ -16,7 +16,7 @@ from dab.benchmark.running.progress_file import progresses
 from dab.benchmark.running.run import CHECKPOINT, Interrupted
 from dab.cli import main
 from dab.report import gather, render
-from dab.report.data import NoRunsError
+from dab.report.collect import NoRunsError
 from dab.utils import files
 from dab.utils.files import Location, location
 from tests.support.benchmark_task import tiny_cell, tiny_task
@@ -56,8 +56,8 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
     with pytest.raises(Interrupted, match="after 6 of 15"):
         run(cell, task, store, cache=tmp_path / "cache", watch=stop)
     assert names(folder) == {CHECKPOINT, "progress.json"}
-    ((name, progress),) = progresses(store)
-    assert (name, progress.seen) == (folder.name, seen[5])
+    (progress,) = progresses(store)
+    assert (progress.card.run_id, progress.seen) == (folder.name, seen[5])
     (underway,) = (found for found in gather(store)["runs"].values() if "seen" in found)
     assert underway["seen"] == seen[5]
     resumed = run(cell, task, store, cache=tmp_path / "cache", watch=stop)
@@ -79,7 +79,7 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
 def test_the_command_writes_its_tables_into_a_store(store, capsys):
     command = ["run", "tent", *STREAM]
     assert main([*command, "--out", str(store)]) == 0
-    assert f"The tables lie in {store}/table.md, " in capsys.readouterr().out
+    assert f"Tables written to {store}/table.md, " in capsys.readouterr().out
     assert main([*command, "--out", "here"]) == 0
     table = (store / "table.md").read_text()
     assert table == Path("here/table.md").read_text()
@@ -98,7 +98,7 @@ def test_a_report_on_a_store_is_that_on_a_folder(store, tmp_path, capsys):
         files.write(store / file.parent.name / file.name, file.read_bytes())
     assert gather(store) == gather(folder)
     assert main(["report", str(store)]) == 0
-    assert f"The report is {store}/report.html" in capsys.readouterr().out
+    assert f"Report written to {store}/report.html" in capsys.readouterr().out
     assert (store / "report.html").read_text() == render(gather(folder))
     assert main(["report", str(store), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text() == render(gather(folder))
@@ -127,8 +127,8 @@ def test_what_is_not_finished_is_not_in_the_store(store):
 @pytest.mark.parametrize(
     ("url", "culprit"),
     [
-        ("sftp://host/results", "argument --out: sftp:// may show half a file: give a folder, "),
-        ("s3://bucket/results", "argument --out: s3://bucket/results cannot be reached: Install "),
+        ("sftp://host/results", "argument --out: sftp:// can expose half-written files: use a "),
+        ("s3://bucket/results", "argument --out: s3://bucket/results cannot be opened: Install "),
     ],
 )
 def test_what_cannot_hold_results_is_named(url, culprit, capsys, monkeypatch):

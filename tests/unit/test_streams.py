@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
+from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dab.data.corrupted_images import CorruptedImages
+from dab.data.images import to_tensor
 from dab.streams import Batch, Domain, Setting, Stream
 from dab.testing import same
 from tests.support.orders import (
@@ -29,18 +27,18 @@ from tests.support.orders import (
     twin_shuffled,
 )
 from tests.support.pictures import LABELS, Pictures
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.streams import corrupted_domains, corrupted_stream, digest
 
 SHIFTS = ["continual", "reset_each_shift", "gradual", "mixed"]
 ORDERS = [(False, None), (True, None), (True, 0.1), (True, 1.0), (True, 123.4567890123)]
 SETTINGS = [Setting(shift, *order) for shift, order in product(SHIFTS, ORDERS)]
+WINDOWS = [replace(setting, window=window) for setting in SETTINGS for window in (2, 16)]
 
 
 # Settings
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("setting", [*SETTINGS, *WINDOWS], ids=str)
 def test_a_setting_is_read_as_it_is_written(setting):
     assert Setting.parse(str(setting)) == setting
 
@@ -54,7 +52,7 @@ def test_no_digit_of_delta_is_lost(shift, delta):
 
 
 def test_settings_have_names_of_their_own():
-    assert len(set(map(str, SETTINGS))) == len(SETTINGS)
+    assert len(set(map(str, SETTINGS + WINDOWS))) == len(SETTINGS + WINDOWS)
     assert [str(setting) for setting in SETTINGS if setting.shift in ("continual", "mixed")] == [
         *("continual", "correlated", "correlated:0.1", "correlated:1", "correlated:123.4567890123"),
         *("mixed", "mixed+correlated", "mixed+correlated:0.1", "mixed+correlated:1"),
@@ -69,6 +67,8 @@ def test_settings_have_names_of_their_own():
         ("continual+correlated:2", Setting("continual", True, 2.0)),
         ("correlated:1e-2", Setting("continual", True, 0.01)),
         ("gradual+correlated:1e+2", Setting("gradual", True, 100.0)),
+        ("continual+window:3", Setting(window=3)),
+        ("mixed+correlated:1e+2+window:3", Setting("mixed", True, 100.0, 3)),
     ],
 )
 def test_a_setting_may_be_written_in_another_way(text, setting):
@@ -81,11 +81,13 @@ def test_a_setting_may_be_written_in_another_way(text, setting):
         *("", "+", ":", ":0.1", "Continual", "continual ", "sorted", "mixed,correlated"),
         *("correlated+mixed", "correlated+correlated", "mixed+gradual", "mixed+correlated+gradual"),
         *("mixed+", "correlated+", "+correlated", "mixed+:0.1", "+:0.1", "mixed++correlated"),
+        *("window:3", "+window:3", "mixed+window", "mixed+window:", "mixed+window:-1"),
+        *("mixed+window:3+correlated", "mixed+window:3+window:3", "mixed+window:x"),
         *("correlated:", "correlated:much", "correlated:nan", "correlated:0.1:0.2", "mixed+corr"),
     ],
 )
 def test_an_unknown_setting_is_refused(text):
-    with pytest.raises(ValueError, match=r"unknown setting .*; there are: continual, .*:DELTA"):
+    with pytest.raises(ValueError, match=r"unknown setting .*; available: continual, .*:DELTA"):
         Setting.parse(text)
 
 
@@ -98,10 +100,13 @@ def test_a_delta_is_positive(delta):
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match=r"delta=0\.1 has a meaning in correlated settings only"):
+    with pytest.raises(ValueError, match=r"delta=0\.1 requires a correlated setting"):
         Setting.parse("continual:0.1")
-    with pytest.raises(ValueError, match=r"delta=0\.1 has a meaning in correlated settings only"):
+    with pytest.raises(ValueError, match=r"delta=0\.1 requires a correlated setting"):
         Setting(delta=0.1)
+    for window in (0, 1):
+        with pytest.raises(ValueError, match=f"window must be at least 2 images, got {window}"):
+            Setting.parse(f"mixed+window:{window}")
     with pytest.raises(ValueError, match=r"shift must be one of .*'mixed'.*, got 'mxied'"):
         Setting("mxied")
 
@@ -188,6 +193,74 @@ def test_batches_are_those_of_the_twin(domains, setting, seed, batch_size):
     assert stream.position(len(stream)) == seen
 
 
+def twin_windows(batches, window, within_domain):
+    """What is shown with each batch: as many earlier images as fit, and the batch itself."""
+    shown, earlier = [], []
+    for batch in batches:
+        again = []
+        for place in reversed(earlier):
+            other_domain = place[0] != batch[0][0]
+            if len(again) + len(batch) == window or (within_domain and other_domain):
+                break
+            again.insert(0, place)
+        shown.append(again + batch)
+        earlier += batch
+    return shown
+
+
+@given(
+    domains=some_domains(),
+    setting=st.sampled_from(SETTINGS),
+    seed=st.integers(0, 2**40),
+    batch_size=st.integers(1, 4),
+    window=st.integers(4, 20),
+    data=st.data(),
+)
+def test_windows_are_those_of_the_twin(domains, setting, seed, batch_size, window, data):
+    stream = Stream(domains, replace(setting, window=window), seed, batch_size)
+    new = twin_batches(domains, setting, seed, batch_size)
+    expected = twin_windows(new, window, setting.shift == "reset_each_shift")
+    start = data.draw(st.integers(0, len(new)))
+    batches = list(stream.batches(start))
+    assert len(batches) == len(stream) - start
+    for batch, places in zip(batches, expected[start:], strict=True):
+        parts = [(domains[d].parts[p], index) for d, p, index in places]
+        pixels = np.stack([part.images[index] for part, index in parts])
+        assert torch.equal(batch.images, to_tensor(pixels))
+        assert batch.labels.tolist() == [part.labels[index] for part, index in parts]
+        assert batch.domains.tolist() == [d for d, _, _ in places]
+    sizes = [stream.position(number + 1) - stream.position(number) for number in range(len(new))]
+    assert sizes == [len(places) for places in new]
+
+
+def test_a_window_of_single_images():
+    """By eye: two domains of four images, one new image per batch, three at once."""
+    domains = [Domain("a", [Pictures(range(4))]), Domain("b", [Pictures(range(4, 8))])]
+    shown = {
+        shift: [
+            batch.labels.tolist()
+            for batch in Stream(domains, Setting(shift, True, window=3), batch_size=1)
+        ]
+        for shift in ("continual", "reset_each_shift")
+    }
+    assert shown["continual"] == [
+        *([0], [0, 1], [0, 1, 2], [1, 2, 3]),
+        *([2, 3, 4], [3, 4, 5], [4, 5, 6], [5, 6, 7]),
+    ]
+    assert shown["reset_each_shift"] == [
+        *([0], [0, 1], [0, 1, 2], [1, 2, 3]),
+        *([4], [4, 5], [4, 5, 6], [5, 6, 7]),
+    ]
+
+
+def test_a_window_reads_every_image_once():
+    setting = Setting.parse("correlated:0.5+window:40")
+    pictures = Pictures(LABELS)
+    stream = Stream([Domain("a", [pictures])], setting, batch_size=16)
+    assert len(list(stream)) == 4
+    assert sorted(pictures.read) == list(range(60))
+
+
 def test_a_stream_shows_what_its_setting_says():
     """By eye, without the twin: 3 domains, the second in two parts, batches of 4."""
     labels = [[0, 1] * 5, [0, 1] * 3, [2, 3] * 2, [0, 1] * 5]
@@ -219,28 +292,20 @@ def test_wrong_arguments_are_refused():
         Stream([], Setting())
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         Stream([good], Setting(), batch_size=0)
+    with pytest.raises(ValueError, match="batch_size=4 exceeds the window of 3"):
+        Stream([good], Setting(window=3), batch_size=4)
     for parts in ([], [Pictures([0]), Pictures([])]):
-        with pytest.raises(ValueError, match="domain 'bad' needs a part, and images in each"):
+        with pytest.raises(ValueError, match="domain 'bad' must have images in every part"):
             Stream([good, Domain("bad", parts)], Setting())
     for start in (-1, 3):
         stream = Stream([good], Setting(), batch_size=1)
-        with pytest.raises(ValueError, match=f"has 2 batches, it cannot start at {start}"):
+        with pytest.raises(
+            ValueError, match=f"cannot start at batch {start}: the stream has 2 batches"
+        ):
             next(stream.batches(start))
 
 
 # Reading
-
-
-def corrupted_domains(folder, clean):
-    return [
-        Domain(name, [CorruptedImages(clean, name, severity, folder) for severity in severities])
-        for name, severities in (("gaussian_noise", [1, 5]), ("pixelate", [3]))
-    ]
-
-
-def corrupted_stream(folder, setting="mixed+correlated:0.5", seed=3, clean=None):
-    domains = corrupted_domains(folder, clean or Pictures(LABELS))
-    return Stream(domains, Setting.parse(setting), seed, batch_size=16)
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +396,7 @@ def test_a_damaged_cache_is_named(tmp_path, workers):
     damaged.write_bytes(b"damage" * 10000)
     with pytest.raises(ValueError, match="remove it") as caught:
         list(corrupted_stream(tmp_path).batches(workers=workers))
-    assert str(caught.value) == f"{damaged} is no array of (60, 16, 18, 3) uint8: remove it"
+    assert str(caught.value) == f"{damaged} is not an array of (60, 16, 18, 3) uint8: remove it"
 
 
 def test_a_pickled_stream_goes_on_elsewhere(cached):
@@ -340,34 +405,6 @@ def test_a_pickled_stream_goes_on_elsewhere(cached):
     next(iter(stream))
     content = pickle.dumps(stream)
     assert same(list(pickle.loads(content)), batches)
-
-
-def digest(stream):
-    found = hashlib.sha256()
-    for batch in stream:
-        for tensor in batch:
-            found.update(tensor.numpy().tobytes())
-    return found.hexdigest()
-
-
-ELSEWHERE = """
-import sys
-from pathlib import Path
-from tests.unit.test_streams import corrupted_stream, digest
-print(digest(corrupted_stream(Path(sys.argv[1]))))
-"""
-
-
-def test_another_process_sees_the_same(cached, tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": "12345"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == digest(cached[1])
 
 
 # What a seed shows, which is to stay as it is for ever.

@@ -97,10 +97,11 @@ def test_a_run_that_comes_twice_counts_once():
 
 
 def test_results_made_and_read_again_are_taken_together(tmp_path):
-    first, second = made_up("dab", [40.0, 60.0]), made_up("dab", [42.0, 62.0], seed=1)
-    first.card["model"]["crop"] = second.card["model"]["crop"] = (4, 4)  # json knows lists only
-    first.write(tmp_path)
-    read = Result.read(tmp_path)
+    crop = {"crop": (4, 4)}  # JSON has lists only
+    first, second = (made_up("dab", [40.0, 60.0], seed=seed, model=crop) for seed in (0, 1))
+    folder = tmp_path / first.card.run_id
+    first.write(folder)
+    read = Result.read(folder)
     assert read is not None
     (row,) = summarize([read, second])
     assert row.seeds == (0, 1)

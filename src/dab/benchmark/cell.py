@@ -7,31 +7,57 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import dab
 from dab.benchmark.compute import Compute
 from dab.data.corruptions import CORRUPTIONS
+from dab.parts.options import check_options
 from dab.streams import Setting, Shard
+from dab.utils.suggest import unknown
 
-__all__ = ["Cell", "parse_method"]
+__all__ = ["Cell", "Method", "parse_method"]
 
 CONTINUAL, CPU = Setting(), Compute()
 
-# What a run gives a method by itself, where the method asks for it.
+# Arguments of a method that a run provides itself.
 GIVEN = ("model", "seed", "source_images")
+
+
+class Method(NamedTuple):
+    """A method by name, with the options that are not its defaults.
+
+    >>> Method("dab", {"capacity": 256})
+    Method(name='dab', options={'capacity': 256})
+    """
+
+    name: str
+    options: Mapping[str, Any] = {}  # never changed
+
+    @classmethod
+    def each(cls, name: str, **options: Sequence[Any]) -> list[Method]:
+        """One for each combination of the options' values.
+
+        >>> [method.options["capacity"] for method in Method.each("dab", capacity=[64, 256])]
+        [64, 256]
+        """
+        combinations = product(*options.values())
+        return [cls(name, dict(zip(options, values, strict=True))) for values in combinations]
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.options.items())])
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method with its options on one stream, and what it is computed on.
+    """One method with its options on one stream, and the compute it runs on.
 
     >>> cell = Cell("dab", {"capacity": 256}, setting=Setting.parse("correlated"))
     >>> cell.all_options()["capacity"], cell.all_options()["ensemble"]
     (256, 0.99)
     >>> Cell("dab", {"capactiy": 256})
     Traceback (most recent call last):
-    ValueError: dab has no option 'capactiy'; it has: capacity, batch_size, ...
+    ValueError: unknown dab option 'capactiy'; did you mean 'capacity'? available: capacity, ...
     """
 
     method: str
@@ -46,20 +72,15 @@ class Cell:
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        known = self._defaults()
-        for option in self.options:
-            if option not in known:
-                raise ValueError(
-                    f"{self.method} has no option {option!r}; it has: {', '.join(known)}"
-                )
+        _check(self.method, self.options)
         for corruption in self.corruptions:
-            if list(self.corruptions).count(corruption) > 1:  # errors go by its name
+            if list(self.corruptions).count(corruption) > 1:  # errors are reported by its name
                 raise ValueError(f"corruption {corruption!r} is named more than once")
 
     def all_options(self) -> dict[str, Any]:
         """The method's options: those of this cell, and the defaults of all others."""
-        defaults = self._defaults()
-        # 1 is the same learning rate as 1.0, and has to have the same name.
+        defaults = _defaults(self.method)
+        # 1 is the same learning rate as 1.0, so both need the same identity.
         numbers = {
             name: float(value)
             for name, value in self.options.items()
@@ -68,42 +89,72 @@ class Cell:
         return {**defaults, **self.options, **numbers}
 
     def changed_options(self) -> dict[str, Any]:
-        """Those of this cell that are not the defaults."""
-        defaults = self._defaults()
+        """The options that differ from the method's defaults."""
+        defaults = _defaults(self.method)
         return {k: v for k, v in self.all_options().items() if v != defaults[k]}
 
-    def _defaults(self) -> dict[str, Any]:
-        parameters = inspect.signature(dab.method(self.method)).parameters.values()
-        return {option.name: option.default for option in parameters if option.name not in GIVEN}
+    @property
+    def forwards(self) -> float:
+        """Approximate cost per image, in plain forward passes.
+
+        >>> Cell("tent").forwards
+        2.2
+        """
+        return dab.method(self.method).forwards
 
     @property
     def is_source(self) -> bool:
-        """Whether this is what all others are compared with."""
+        """Whether this is the run that all others are compared with."""
         return self.method == "source" and not self.changed_options()
 
     def source(self) -> Cell:
         """The cell of the source model on the same stream."""
         return replace(self, method="source", options={})
 
+    def __str__(self) -> str:
+        """The cell in a few words.
 
-def parse_method(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """A method with its options, and one for each combination where an option has several values.
+        >>> str(Cell("dab", {"capacity": 256}, seed=3))
+        'dab capacity=256, glyphs, continual, seed 3'
+        """
+        piece = "" if self.shard is None else f", {self.shard}"
+        method = Method(self.method, self.options)
+        return f"{method}, {self.data}, {self.setting}{piece}, seed {self.seed}"
 
-    >>> parse_method("dab capacity=64,256 lr=1e-3")
-    [('dab', {'capacity': 64, 'lr': 0.001}), ('dab', {'capacity': 256, 'lr': 0.001})]
+
+def _defaults(method: str) -> dict[str, Any]:
+    parameters = inspect.signature(dab.method(method)).parameters.values()
+    return {option.name: option.default for option in parameters if option.name not in GIVEN}
+
+
+def _check(method: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a method does not have, and values that it would not accept."""
+    known = _defaults(method)
+    for name in options:
+        if name not in known:
+            raise ValueError(unknown(f"{method} option", name, known))
+    try:
+        check_options(dab.method(method), options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error} (in {str(Method(method, options))!r})") from error
+
+
+def parse_method(text: str) -> list[Method]:
+    """A method with its options; several values of an option make one for each combination.
+
+    >>> parse_method("dab capacity=64,256 lr=1e-3")[0]
+    Method(name='dab', options={'capacity': 64, 'lr': 0.001})
     """
     name, *settings = text.split() or [""]
     choices = {}
     for setting in settings:
         option, equals, values = setting.partition("=")
         if not (equals and values):
-            raise ValueError(f"an option is written NAME=VALUE, got {setting!r}")
+            raise ValueError(f"write an option as NAME=VALUE, got {setting!r}")
         if option in choices:
             raise ValueError(f"option {option!r} is given twice")
         choices[option] = [_value(value) for value in values.split(",")]
-    return [
-        (name, dict(zip(choices, values, strict=True))) for values in product(*choices.values())
-    ]
+    return Method.each(name, **choices)
 
 
 def _value(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where a run computes, and how precisely."""
+"""The device, precision and threads of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Compute", "Precision"]
+__all__ = ["Compute", "Precision", "check_device"]
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -20,13 +20,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Compute:
-    """A device, a precision, whether the model is compiled, and threads.
+    """What a run computes on.
 
     Args:
         device: as torch names it: "cpu", "cuda", "cuda:1", "mps".
         precision: of matrix products and convolutions; weights and normalization stay in fp32.
-        compile: whether torch compiles the model first.
-        threads: of torch in a run.
+        compile: whether to compile the model with `torch.compile`.
+        threads: torch threads per run.
 
     >>> Compute(precision="fp8")
     Traceback (most recent call last):
@@ -47,12 +47,8 @@ class Compute:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
 
     def check(self) -> None:
-        """Refuse a device that this machine does not have; a cluster's other machines may."""
-        try:
-            torch.zeros(1, device=self.device).item()
-        except (RuntimeError, AssertionError) as error:  # how torch says that it has none
-            reason = str(error).splitlines()[0].partition(". ")[0]
-            raise ValueError(f"there is no device {self.device!r} here: {reason}") from error
+        """Refuse a device that this machine does not have."""
+        check_device(self.device)
 
     @property
     def is_cpu(self) -> bool:
@@ -60,14 +56,14 @@ class Compute:
 
     @property
     def readers(self) -> int:
-        """Processes that read images ahead: on a CPU the model needs the cores itself."""
+        """Processes that prefetch images: on a CPU the model needs the cores itself."""
         return 1 if self.is_cpu else min(8, os.cpu_count() or 1)
 
     @property
     def card(self) -> dict[str, Any]:
-        """What figures depend on: not which of several devices of a kind it was.
+        """What results depend on: the kind of device, not which of several it was.
 
-        On a processor, the number of threads shows in their last bits.
+        On a CPU, the number of threads changes their last bits.
         """
         card = {**asdict(self), "device": torch.device(self.device).type}
         if not self.is_cpu:
@@ -76,7 +72,7 @@ class Compute:
 
     @contextmanager
     def threading(self) -> Iterator[None]:
-        """As many threads as a run has to have, and then as many as there were."""
+        """Use the run's number of threads, then restore the previous one."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
@@ -85,9 +81,9 @@ class Compute:
             torch.set_num_threads(before)
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """The model on the device, in the precision; its parameters keep their names if they can.
+        """The model on the device, in the precision.
 
-        Compiled in place, since torch.compile would put a prefix before every name.
+        Compiled in place, since torch.compile would prefix every parameter's name.
         """
         self.check()
         model = model.to(self.device)
@@ -96,8 +92,17 @@ class Compute:
         return model if self.precision == "fp32" else Autocast(model, DTYPES[self.precision])
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:  # what torch raises
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise ValueError(f"no device {device!r} on this machine: {reason}") from error
+
+
 class Autocast(nn.Module):
-    """A model whose matrix products and convolutions run in half precision; its logits do not."""
+    """Runs matrix products and convolutions in half precision; logits are fp32."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()

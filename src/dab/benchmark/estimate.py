@@ -1,90 +1,101 @@
-"""What a grid takes, before it is begun: runs, images, hours."""
+"""What a grid costs, before it runs: cells, images, hours."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-import dab
-from dab.benchmark.cell import Cell
 from dab.benchmark.compute import Compute
 from dab.benchmark.engines.job import Job
-from dab.benchmark.tasks.task import ON_DISK, TaskRecipe
-from dab.data.images import to_tensor
+from dab.benchmark.results.tables import Entry, Line
+from dab.benchmark.tasks.registry import task_factory
 
-__all__ = ["Share", "estimate", "forwards", "images_per_second"]
+__all__ = ["Share", "Speed", "count_lines", "hours", "images_per_second", "shares", "speeds"]
 
 MEASURED = 2  # batches, after one to warm up
-CPU_BATCH = 16  # a processor is not faster with more, and takes seconds for each
+CPU_BATCH = 16  # a CPU gains nothing from more, and takes seconds for each
 
 
 class Share(NamedTuple):
-    """A data set's share of a grid in one setting."""
+    """The cells of a grid on one data set in one setting."""
 
     data: str
     setting: str
     runs: int
     images: int  # of all runs
-    forwards: float  # that they cost
-    hours: float  # on one device
+    forwards: float  # plain forward passes that they cost
 
 
-def forwards(cell: Cell) -> float:
-    """About how many plain forwards an image costs in a cell.
+class Speed(NamedTuple):
+    """How fast the model of a data set predicts."""
 
-    >>> forwards(Cell("tent"))
-    2.2
-    """
-    return dab.method(cell.method).forwards
+    data: str
+    images_per_second: float
 
 
-def estimate(jobs: Iterable[Job]) -> list[Share]:
-    """The shares of a grid; the time from a short measurement of each model's plain forward."""
+def shares(jobs: Iterable[Job]) -> list[Share]:
+    """The counts of a grid, without a measurement."""
     grids: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
         grids.setdefault((job.cell.data, str(job.cell.setting)), []).append(job)
-    speeds: dict[TaskRecipe, float] = {}
-    shares = []
+    found = []
     for (data, setting), share in grids.items():
-        first = share[0]
-        if first.task not in speeds:
-            speeds[first.task] = images_per_second(*_model(first), first.cell.compute)
-        images = _images(first)  # which seed or method it is makes no difference
-        cost = images * sum(forwards(job.cell) for job in share)
-        hours = cost / speeds[first.task] / 3600
-        shares.append(Share(data, setting, len(share), images * len(share), cost, hours))
-    return shares
+        # Pieces add up to their stream; the seed and the method make no difference.
+        images = _images(share[0])
+        runs = [job for job in share if job.cell.shard is None or job.cell.shard.number == 0]
+        cost = images * sum(job.cell.forwards for job in runs)
+        found.append(Share(data, setting, len(share), images * len(runs), cost))
+    return found
+
+
+def count_lines(counts: Sequence[Share]) -> list[Line]:
+    """The counts as a table, with their totals last."""
+    runs, images, forwards = (sum(column) for column in [*zip(*counts, strict=True)][2:])
+    lines = [*counts, Share("all", "", runs, images, forwards)]
+    return [
+        [Entry(name) for name in Share._fields],
+        *([Entry(e if isinstance(e, str) else f"{e:,.0f}") for e in line] for line in lines),
+    ]
+
+
+def speeds(jobs: Iterable[Job]) -> Iterator[Speed]:
+    """The speed of each data set's model, measured one after the other."""
+    known: dict[tuple[object, ...], float] = {}
+    recipes = {job.task: job.cell.compute for job in jobs}
+    for recipe, compute in recipes.items():
+        factory = task_factory(recipe.name)
+        model = recipe.model or factory.default_model
+        key = (model or recipe, compute)  # several data sets may share a model
+        if key not in known:
+            known[key] = images_per_second(*factory.timing_model(recipe), compute)
+        yield Speed(recipe.name, known[key])
+
+
+def hours(share: Share, speed: Speed) -> float:
+    """On one device, without the time to read or make images."""
+    return share.forwards / speed.images_per_second / 3600
 
 
 @torch.inference_mode()
 def images_per_second(model: nn.Module, shape: Sequence[int], compute: Compute) -> float:
-    """How many images of a shape a model predicts in a second here."""
+    """How many images of a shape a model predicts per second on this machine."""
     model = compute.prepare(model.eval())
     images = torch.rand(CPU_BATCH if compute.is_cpu else 64, *shape, device=compute.device)
     model(images)
     began = time.perf_counter()
     for _ in range(MEASURED):
-        model(images).cpu()  # which waits for the device
+        model(images).cpu()  # waits for the device
     return MEASURED * len(images) / (time.perf_counter() - began)
 
 
 def _images(job: Job) -> int:
-    """The images of a run: those that are there, or, if no folder is named, the published ones."""
-    if job.task.name in ON_DISK and job.task.root is None:
-        from dab.benchmark.tasks.imagenet import published_images
-
-        return published_images(job.cell, job.task.samples)
-    return job.stream().samples
-
-
-def _model(job: Job) -> tuple[nn.Module, Sequence[int]]:
-    """A model to measure, and the shape of its images."""
-    if job.task.name in ON_DISK:
-        from dab.benchmark.tasks.imagenet import timing_model
-
-        return timing_model(job.task)
-    return job.task.create().model(), to_tensor(job.stream().pixels(0)).shape[1:]
+    """The images of a job's whole stream: as published if no folder is named."""
+    known = task_factory(job.task.name).count(job.cell, job.task)
+    if known is not None:
+        return known
+    return replace(job, cell=replace(job.cell, shard=None)).stream().samples

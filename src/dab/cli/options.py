@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dab.cli.names import NAMES
 from dab.utils.files import Location, location
 from dab.utils.imports import import_own
 
+if TYPE_CHECKING:
+    from dab.streams import Shard
+
 __all__ = [
-    "DATA_HELP",
-    "DATA_ON_DISK",
+    "SETTING_HELP",
     "Commands",
+    "add_imports",
+    "add_json",
+    "add_run_options",
     "add_stream_options",
     "at_least",
     "command",
     "folder_or_url",
-    "import_methods",
+    "import_modules",
 ]
 
-DATA_ON_DISK = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109", "folder")
-DATA_HELP = f"glyphs, cifar10; on disk, with --root: {', '.join(DATA_ON_DISK)} (CLASS/IMAGE)"
+SETTING_HELP = (
+    "correlated (default), correlated:DELTA, continual, mixed, gradual or reset_each_shift; the "
+    "last three also with +correlated"
+)
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Lists the names that an option takes, which registries know."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = super()._get_help_string(action)
+        if text is None or action.dest not in NAMES:
+            return text
+        return f"{text}: {', '.join(NAMES[action.dest]())}".replace("%", "%%")
 
 
 def command(
@@ -34,13 +53,13 @@ def command(
     examples: str,
     main: Callable[[argparse.Namespace], int] | None = None,
 ) -> argparse.ArgumentParser:
-    """A parser for a new command that `main` runs, or else one of its own commands."""
+    """A parser for a new command that `main` runs, unless it has commands of its own."""
     parser = commands.add_parser(
         name,
         help=description,
         description=f"{description[0].upper()}{description[1:]}.",
         epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     if main is not None:
         parser.set_defaults(main=main)
@@ -48,7 +67,7 @@ def command(
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
-    """The type of an option that takes whole numbers from `least` on, and up to `most` if given."""
+    """The type of an option that takes integers from `least` to `most`."""
 
     def number(text: str) -> int:
         value = int(text)
@@ -62,108 +81,150 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def folder_or_url(text: str) -> Location:
-    """For argparse: where results lie."""
+    """For argparse: the location of results."""
     try:
         return location(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_stream_options(parser: argparse.ArgumentParser) -> None:
-    """Where images come from, how they are shown, and where results go."""
-    parser.add_argument(
-        "--corruptions",
-        nargs="+",
-        metavar="NAME",
-        help="the domains in order, or `held-out` for the four to choose hyper-parameters on "
-        "(default: the fifteen of ImageNet-C)",
-    )
-    parser.add_argument("--severity", type=int, default=5, choices=range(1, 6), help="(default: 5)")
-    parser.add_argument("--samples", type=at_least(1), help="only so many images of each domain")
-    parser.add_argument("--batch-size", type=at_least(1), default=64, help="(default: 64)")
-    parser.add_argument("--root", type=Path, help="folder with the data, where it is not embedded")
-    parser.add_argument(
-        "--model",
-        help="torchvision/NAME, timm/NAME, hf/NAME, each also with @WEIGHTS_FILE, or "
-        "MODULE:FUNCTION (default: the one that goes with the data; torchvision/vit_b_16 for "
-        "data on disk)",
-    )
-    parser.add_argument(
-        "--partial",
-        action="store_true",
-        help="take data on disk though they are not all that was published",
-    )
-    parser.add_argument(
-        "--image-list",
-        type=Path,
-        metavar="FILE",
-        help="the images of ImageNet-C to show unless correlated, WNID/NAME a line (default: "
-        "RobustBench's 5,000, from its package); correlated streams show all",
-    )
-    parser.add_argument(
-        "--source-images",
-        type=Path,
-        metavar="FOLDER",
-        help="images as the model was trained on, CLASS/IMAGE, for methods that need some (EATA); "
-        "for data on disk",
-    )
-    parser.add_argument(
-        "--out",
-        type=folder_or_url,
-        default=Path("results"),
-        help="folder for the results, or a URL like s3://bucket/results (default: results)",
-    )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        help="folder for corrupted images (default: $DAB_CACHE, or dab in the user's cache)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least(0),
-        help="processes that make images ahead (default: 1 while there are any to make)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=at_least(1),
-        default=1,
-        help="of torch in each run; figures depend on it in their last bits (default: 1)",
-    )
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps")
-    parser.add_argument(
-        "--precision",
-        default="fp32",
-        choices=["fp32", "bf16", "fp16"],
-        help="of products and convolutions (default: fp32)",
-    )
-    parser.add_argument("--compile", action="store_true", help="let torch compile the model")
-    parser.add_argument(
-        "--checkpoint-every",
-        type=at_least(1),
-        default=200,
-        metavar="BATCHES",
-        help="(default: 200)",
-    )
-    parser.add_argument(
-        "--log",
-        action="append",
-        default=[],
-        metavar="TOOL",
-        choices=["tensorboard", "wandb", "mlflow"],
-        help="also write for tensorboard, wandb or mlflow, into a folder of that name beside the "
-        "results; may be repeated",
-    )
+def pieces(text: str) -> list[Shard]:
+    """For argparse: the pieces of a stream."""
+    from dab.streams import Shard
+
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def share(text: str) -> float:
+    """For argparse: a number that is not negative."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
+    return value
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """For argparse: NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    return name, int(value) if value.isdecimal() else value
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+
+
+def add_imports(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--import",
         dest="imports",
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module or .py file with methods of your own",
+        help="a module or .py file that registers your own methods, data sets, suites, engines or "
+        "loggers; may be repeated",
     )
 
 
-def import_methods(modules: list[str]) -> None:
-    """Import modules by name, or files by path, for the methods that they register."""
+def add_stream_options(parser: argparse.ArgumentParser) -> None:
+    """What the streams show, and what runs compute on. Options that are not given are None."""
+    group = parser.add_argument_group("streams")
+    group.add_argument(
+        "--corruptions",
+        nargs="+",
+        metavar="NAME",
+        help="the domains in order, or `held-out` for the four reserved for tuning (default: the "
+        "fifteen of ImageNet-C)",
+    )
+    group.add_argument("--severity", type=int, choices=range(1, 6), help="(default: 5)")
+    group.add_argument("--samples", type=at_least(1), help="images per domain (default: all)")
+    group.add_argument("--batch-size", type=at_least(1), help="images per call (default: 64)")
+    group.add_argument("--root", type=Path, help="folder of the data")
+    group.add_argument(
+        "--model",
+        help="torchvision/NAME, timm/NAME or hf/NAME, each also with @WEIGHTS_FILE, or "
+        "MODULE:FUNCTION (default: the data set's own; see `dab data list`)",
+    )
+    group.add_argument(
+        "--partial",
+        action="store_true",
+        default=None,
+        help="accept a data set on disk that is incomplete",
+    )
+    group.add_argument(
+        "--image-list",
+        type=Path,
+        metavar="FILE",
+        help="the images of ImageNet-C to show in uncorrelated streams, one WNID/NAME per line "
+        "(default: RobustBench's 5,000, from its package); correlated streams show all",
+    )
+    group.add_argument(
+        "--source-images",
+        type=Path,
+        metavar="FOLDER",
+        help="training images of the model, stored as CLASS/IMAGE, for methods that use them "
+        "(EATA); for data on disk",
+    )
+    compute = parser.add_argument_group("compute")
+    compute.add_argument("--device", help="cpu (default), cuda, cuda:1 or mps")
+    compute.add_argument(
+        "--precision",
+        choices=["fp32", "bf16", "fp16"],
+        help="of matrix products and convolutions (default: fp32)",
+    )
+    compute.add_argument(
+        "--compile", action="store_true", default=None, help="compile the model with torch.compile"
+    )
+    compute.add_argument(
+        "--threads",
+        type=at_least(1),
+        help="torch threads per run; they change the last bits of results (default: 1)",
+    )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Where results go, and how runs are made. They do not change any result."""
+    group = parser.add_argument_group("runs")
+    group.add_argument(
+        "--out",
+        type=folder_or_url,
+        default=Path("results"),
+        help="folder for the results, or a URL like s3://bucket/results (default: results)",
+    )
+    group.add_argument(
+        "--cache",
+        type=Path,
+        help="folder for corrupted images (default: $DAB_CACHE, or dab in the user's cache)",
+    )
+    group.add_argument(
+        "--workers",
+        type=at_least(0),
+        help="processes per run that prefetch images (default: 1 while there are any to make)",
+    )
+    group.add_argument(
+        "--checkpoint-every",
+        type=at_least(1),
+        default=200,
+        metavar="BATCHES",
+        help="(default: 200)",
+    )
+    group.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="LOGGER",
+        help="also log to another tool, in a folder of its name next to the results; may be "
+        "repeated",
+    )
+    add_imports(parser)
+    add_json(parser)
+
+
+def import_modules(modules: list[str]) -> None:
+    """Import modules by name, or files by path, for what they register."""
     for module in modules:
         import_own(module)

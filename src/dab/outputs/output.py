@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from torch import Tensor
 
 from dab.parts.options import checked
+from dab.utils.registry import Registry
 
 __all__ = ["Output", "OutputOption", "create_output", "outputs", "register_output"]
 
-_OUTPUTS: dict[str, type[Output]] = {}
+_OUTPUTS: Registry[type[Output]] = Registry("output")
 
 Kind = TypeVar("Kind", bound=type["Output"])
 
@@ -51,7 +52,7 @@ def register_output(name: str) -> Callable[[Kind], Kind]:
     """Class decorator that makes a correction known under a name."""
 
     def decorate(cls: Kind) -> Kind:
-        _OUTPUTS[name] = cls
+        _OUTPUTS.register(name)(cls)
         cls.name = name
         return cls
 
@@ -60,7 +61,7 @@ def register_output(name: str) -> Callable[[Kind], Kind]:
 
 def outputs() -> list[str]:
     """The names of all output corrections, sorted."""
-    return sorted(_OUTPUTS)
+    return _OUTPUTS.names()
 
 
 def create_output(output: Output | str | None) -> Output | None:
@@ -68,11 +69,9 @@ def create_output(output: Output | str | None) -> Output | None:
 
     >>> create_output("prior")
     Traceback (most recent call last):
-    ValueError: unknown output 'prior'; there are: batch_prior, causal_prior, lame
+    ValueError: unknown output 'prior'; did you mean 'batch_prior'? available: batch_prior, ...
     """
     if isinstance(output, str):
-        if output not in _OUTPUTS:
-            raise ValueError(f"unknown output {output!r}; there are: {', '.join(outputs())}")
         return _OUTPUTS[output]()
     # A copy: two adapters given one object have two streams.
     return deepcopy(output)

@@ -11,21 +11,18 @@ from typing import Any, NamedTuple
 import dab
 from dab.benchmark.cell import parse_method
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.tasks.task import ON_DISK, PAPER_MODEL, PAPER_TAG
+from dab.benchmark.tasks import TASKS, TaskFactory, task_factory
+from dab.benchmark.tasks.imagenet import PAPER_TAG
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting
 
 __all__ = ["Command", "repeat"]
 
-# Images in all of a data set; to name this number explicitly would be another run.
-ALL = {"glyphs": 10_000, "cifar10": 10_000}
-
-
 USUAL = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
 
 
 class Command(NamedTuple):
-    """A command, and what the card does not say that is needed besides."""
+    """A command, and what it needs that the card does not say."""
 
     method: str  # with its options
     text: str
@@ -33,22 +30,21 @@ class Command(NamedTuple):
 
 
 def repeat(card: RunCard, samples: int | None = None) -> Command:
-    """The `dab run` command of a run; `dab bench` for a piece of a stream.
+    """The command that repeats a run: `dab run`, or `dab bench` for a piece of a stream.
 
     Args:
         card: of the run.
-        samples: images in the whole stream, if the card is that of a piece and others are there.
+        samples: images in the whole stream, if the card is of a piece and all pieces are known.
     """
     notes: list[str] = []
     method = [card.method, *_options(card, notes)]
     shard = card.shard
     if shard is None or shard.number is None:
-        words = ["dab", "run", *method]
-        usual = {"data": "glyphs", "setting": "continual", "seed": 0}
+        words, seed = ["dab", "run", *method], "seed"
     else:
-        words = ["dab", "bench", "--method", " ".join(method)]
-        usual = {"data": "glyphs", "setting": "correlated", "seeds": 0}
-        notes.append(f"this makes all {shard.pieces} pieces; this one is number {shard.number + 1}")
+        words, seed = ["dab", "bench", "--method", " ".join(method)], "seeds"
+        notes.append(f"this makes all {shard.pieces} pieces; this run is number {shard.number + 1}")
+    usual = {"data": "glyphs", "setting": "correlated", seed: 0}
     values = (card.data.name, card.setting, card.seed)
     for (name, value), given in zip(usual.items(), values, strict=True):
         if given != value:
@@ -66,7 +62,7 @@ def _options(card: RunCard, notes: list[str]) -> list[str]:
     if method in dab.methods():
         defaults = inspect.signature(dab.method(method)).parameters
     else:
-        notes.append(f"{method} is not built in: add --import with the file that it is in")
+        notes.append(f"{method} is not built in: add --import with the file that defines it")
     words = []
     for name, value in card.options.items():
         if name in defaults and defaults[name].default == value:
@@ -89,17 +85,21 @@ def _is_read_as(word: str, name: str, value: Any) -> bool:
 def _model(card: RunCard, notes: list[str]) -> list[str]:
     model, data = card.model.details, card.data.name
     name, tag = card.model.name, model.get("tag", "")
-    if name == f"dab/{data}":
-        return []
-    if data in ON_DISK and (name, tag) == (PAPER_MODEL, PAPER_TAG):
+    factory = _factory(data)
+    if factory and name == factory.default_model and tag in ("", PAPER_TAG):
         return []
     if tag == "file":
-        notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', 'that is not known')}")
+        notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', '(unknown)')}")
         return ["--model", f"{name}@FILE"]
     if tag.startswith("random"):
         return ["--model", f"{name}@random"]
     separator = {"torchvision": ":", "timm": "."}.get(name.partition("/")[0])
     return ["--model", f"{name}{separator}{tag}" if separator and tag else name]
+
+
+def _factory(data: str) -> TaskFactory | None:
+    """The factory of a data set, None if it is not built in."""
+    return task_factory(data) if data in TASKS else None
 
 
 def _compute(card: RunCard) -> list[str]:
@@ -112,21 +112,22 @@ def _compute(card: RunCard) -> list[str]:
 
 def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     data, words, domains = card.data, [], card.data.domains
-    if data.name in ON_DISK:
+    factory = _factory(data.name)
+    if factory and factory.needs_root:
         words += ["--root", "DATA"]
-        more = "--partial, --samples or --image-list"
-        if data.name != "imagenet-c":
-            more = "--partial or --samples"
+        more = "--partial or --samples"
+        if "image_list" in factory.takes:
+            more = "--partial, --samples or --image-list"
         notes.append(f"DATA is the folder of the images; add {more} if that was given")
         if card.source_images is not None:
             notes.append(
                 "add --source-images with the folder of the training images that the method was "
                 f"given; their hash is {card.source_images}"
             )
-    if data.name in ON_DISK and data.name != "imagenet-c":
-        pass  # these have domains of their own
+    if factory and not factory.has_corruptions:
+        pass  # it has domains of its own
     elif unknown := [name for name in domains if name not in CORRUPTIONS + HELD_OUT]:
-        notes.append(f"the domains {', '.join(unknown)} are no corruptions that are built in")
+        notes.append(f"the domains {', '.join(unknown)} are not built-in corruptions")
     elif domains == HELD_OUT:
         words += ["--corruptions", "held-out"]
     elif domains != CORRUPTIONS:
@@ -136,22 +137,24 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     parts = 2 * data.severity - 1 if Setting.parse(card.setting).shift == "gradual" else 1
     samples, *others = _samples(card, whole, len(domains) * parts)
     if others:
-        notes.append(f"--samples may have been {' or '.join(map(str, others))}, too")
-    if data.name not in ON_DISK and samples != ALL.get(data.name):
+        notes.append(f"--samples may also have been {' or '.join(map(str, others))}")
+    if factory and factory.needs_root:
+        pass  # the folder decides
+    elif factory is None or samples != factory.images:  # naming all images makes another run
         words += ["--samples", str(samples)]
-        if data.name not in ALL:
-            notes.append(f"leave out --samples if {data.name} has just {samples:,} images")
+        if factory is None or factory.images is None:
+            notes.append(f"leave out --samples if {data.name} has exactly {samples:,} images")
     if card.batch_size != 64:
         words += ["--batch-size", str(card.batch_size)]
     return words
 
 
 def _samples(card: RunCard, whole: int | None, parts: int) -> list[int]:
-    """How many images each part of the stream had; of a piece, all numbers that it can be from."""
+    """How many images each part of the stream had; for a piece, every number that is possible."""
     samples, shard = card.data.samples, card.shard
     if shard is None or shard.number is None or whole is not None:
         return [(whole or samples) // parts]
-    # Dealt out either way, piece n of k has s of these many images.
+    # Split either way, piece n of k has s images if the whole stream has this many.
     least = shard.pieces * (samples - 1) + shard.number + 1
     most = shard.pieces * samples + shard.number
     return list(range(-(-least // parts), most // parts + 1)) or [most // parts]

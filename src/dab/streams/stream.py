@@ -1,4 +1,4 @@
-"""One object from which batches come: in a fixed order, from any position on, made ahead of use."""
+"""A stream of batches: in a fixed order, from any position, prefetched by workers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ __all__ = ["Batch", "Domain", "Stream"]
 
 
 class Batch(NamedTuple):
-    """What a model is shown at once, and what is known about it."""
+    """The images that a model is shown at once.
+
+    With a sliding window (`Setting.window`), the last ones are new and the others are shown again.
+    """
 
     images: Tensor  # (n, 3, height, width) in [0, 1]
     labels: Tensor  # (n,)
-    domains: Tensor  # (n,) into the stream's `domains`
+    domains: Tensor  # (n,) indices into the stream's `domains`
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Images that look alike, in the parts in which they are shown.
+    """Images of one kind, such as one corruption.
 
-    A domain has one part, or several where it changes on the way: the severities of a corruption
-    that grows and fades.
+    A domain that changes over time has several parts, such as the severities of a corruption that
+    rises and falls.
     """
 
     name: str
@@ -45,15 +48,15 @@ class Domain:
 class Stream:
     """Batches of images in the order of a setting and a seed.
 
-    Batches end where a part of a domain ends, so the last one there may be short; only in the
-    "mixed" setting a batch has images of several domains.
+    A batch ends where a part of a domain ends, so the last batch of a part may be smaller. Only
+    the "mixed" setting has new images of several domains in one batch.
 
     Args:
         domains: what to show, in this order.
-        setting: how.
+        setting: how to show it.
         seed: of the order, which is the same on every machine.
-        batch_size: images in a batch.
-        shard: the piece of the stream that is shown; None for all of it.
+        batch_size: the number of new images per batch.
+        shard: shows only this piece of the stream; None shows all.
     """
 
     def __init__(
@@ -68,14 +71,16 @@ class Stream:
             raise ValueError("a stream needs at least one domain")
         for domain in domains:
             if not (domain.parts and all(map(len, domain.parts))):
-                raise ValueError(f"domain {domain.name!r} needs a part, and images in each")
+                raise ValueError(f"domain {domain.name!r} must have images in every part")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if setting.window is not None and setting.window < batch_size:
+            raise ValueError(f"batch_size={batch_size} exceeds the window of {setting.window}")
         self.setting, self.seed, self.batch_size = setting, seed, batch_size
         self.domains = tuple(domain.name for domain in domains)
         self._parts = [part for domain in domains for part in domain.parts]
         offsets = np.cumsum([0, *map(len, self._parts)])
-        place = self._arranged(offsets)  # of each image of the stream among those of all parts
+        place = self._arranged(offsets)  # indices into the images of all parts
         if shard is not None:
             place = shard.take(place)
         self._part = np.searchsorted(offsets, place, side="right") - 1
@@ -84,10 +89,11 @@ class Stream:
         self.domain: NDArray[np.int64] = np.repeat(
             np.arange(len(domains)), [len(domain.parts) for domain in domains]
         )[self._part]
+        self._shifts = np.append(0, np.flatnonzero(np.diff(self.domain)) + 1)
         changes = np.flatnonzero(np.diff(self._part)) + 1
         ends = np.append(changes[:0] if setting.shift == "mixed" else changes, len(place))
         starts = [np.arange(a, b, batch_size) for a, b in pairwise([0, *ends])]
-        self._edges = np.append(np.concatenate(starts), ends[-1])  # of the batches
+        self._edges = np.append(np.concatenate(starts), ends[-1])  # of the batches' new images
 
     def _arranged(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.setting.shift == "mixed":
@@ -102,7 +108,7 @@ class Stream:
         return np.concatenate([part.labels for part in self._parts])
 
     def __len__(self) -> int:
-        """The number of batches."""
+        """Returns the number of batches."""
         return len(self._edges) - 1
 
     @property
@@ -111,39 +117,51 @@ class Stream:
         return len(self.labels)
 
     @property
+    def parts(self) -> Sequence[Images]:
+        """The images of all domains, in their order."""
+        return self._parts
+
+    @property
     def fingerprint(self) -> str:
-        """A hash of all images that are shown, whatever their order."""
+        """A hash of all images, independent of their order."""
         return fingerprint(*(part.fingerprint for part in self._parts))
 
     @property
     def ready(self) -> bool:
-        """Whether all images only need to be read."""
+        """Whether all images can be read without computation."""
         return all(map(is_ready, self._parts))
 
     def position(self, batch: int) -> int:
-        """The number of images before a batch."""
+        """Returns the number of new images in all batches before this one."""
         return int(self._edges[batch])
 
     def is_shift(self, batch: int) -> bool:
-        """Whether a batch is the first of its domain, and not of the stream.
-
-        Never in the "mixed" setting, where domains have no first batch.
-        """
+        """Whether the domain changes with this batch. Never true in the "mixed" setting."""
         start = self._edges[batch]
         if self.setting.shift == "mixed" or not start:
             return False
         return bool(self.domain[start] != self.domain[start - 1])
 
+    def _first(self, batch: int) -> int:
+        """Returns the index of the first image that a batch shows."""
+        start, end = self._edges[batch : batch + 2].tolist()
+        if self.setting.window is None:
+            return int(start)
+        oldest = 0
+        if self.setting.shift == "reset_each_shift":
+            oldest = self._shifts[np.searchsorted(self._shifts, start, side="right") - 1]
+        return int(max(oldest, end - self.setting.window))
+
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
 
     def batches(self, start: int = 0, workers: int = 0, device: str = "cpu") -> Iterator[Batch]:
-        """The batches from number `start` on, read ahead by worker processes if there are any.
+        """Yields the batches from number `start`, read ahead by worker processes.
 
-        Images go to the device as bytes, and are made floats there.
+        Images move to the device as bytes and are converted to floats there.
         """
         if not 0 <= start <= len(self):
-            raise ValueError(f"the stream has {len(self)} batches, it cannot start at {start}")
+            raise ValueError(f"cannot start at batch {start}: the stream has {len(self)} batches")
         loader = DataLoader(
             _Pixels(self),
             batch_size=None,
@@ -151,35 +169,45 @@ class Stream:
             num_workers=workers,
             prefetch_factor=8 if workers else None,
             worker_init_fn=leave_interrupts_to_the_parent if workers else None,
-            generator=torch.Generator(),  # or the loader would draw from the global one
+            generator=torch.Generator(),  # otherwise the loader draws from the global one
         )
+        window: Tensor | None = None
         for number, pixels in zip(range(start, len(self)), loader, strict=True):
             if isinstance(pixels, Exception):
                 raise pixels
-            part = slice(*self._edges[number : number + 2])
+            shown = slice(self._first(number), self.position(number + 1))
+            pixels = pixels.to(device)
+            again = self.position(number) - shown.start
+            if again:
+                if window is None:
+                    earlier = slice(shown.start, self.position(number))
+                    window = torch.from_numpy(self._read(earlier)).to(device)
+                pixels = torch.cat([window[len(window) - again :], pixels])
+            window = pixels
             yield Batch(
-                to_tensor(pixels.to(device)),
-                torch.tensor(self.labels[part]),
-                torch.tensor(self.domain[part]),
+                to_tensor(pixels),
+                torch.tensor(self.labels[shown]),
+                torch.tensor(self.domain[shown]),
             )
 
     def pixels(self, batch: int) -> NDArray[np.uint8]:
-        """The images of a batch as bytes (n, height, width, 3)."""
-        part = slice(*self._edges[batch : batch + 2])
-        sources, indices = self._part[part], self._index[part]
+        """Returns the new images of a batch as bytes (n, height, width, 3)."""
+        return self._read(slice(*self._edges[batch : batch + 2]))
+
+    def _read(self, images: slice) -> NDArray[np.uint8]:
+        sources, indices = self._part[images], self._index[images]
         rows = {source: np.flatnonzero(sources == source) for source in np.unique(sources).tolist()}
         parts = [self._parts[source].batch(indices[row]) for source, row in rows.items()]
         pixels: NDArray[np.uint8] = np.empty((len(sources), *parts[0].shape[1:]), np.uint8)
-        for row, images in zip(rows.values(), parts, strict=True):
-            pixels[row] = images
+        for row, read in zip(rows.values(), parts, strict=True):
+            pixels[row] = read
         return pixels
 
 
 class _Pixels(Dataset[Tensor | Exception]):
-    """A stream's batches by number, for the loader, which passes tensors on without a copy.
+    """The new images of each batch, for the loader.
 
-    Errors that speak to the user are passed on too: the loader would wrap them in a worker's
-    traceback.
+    Errors meant for the user are returned: the loader would wrap them in a worker's traceback.
     """
 
     def __init__(self, stream: Stream) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
+
+from dab.utils.suggest import unknown
 
 __all__ = ["Registry"]
 
@@ -42,6 +44,15 @@ class Registry(Generic[T]):
 
         return decorate
 
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forgets at the end of the block what was registered inside it."""
+        before = dict(self._entries)
+        try:
+            yield
+        finally:
+            self._entries = before
+
     def names(self) -> list[str]:
         """All registered names, sorted."""
         return sorted(self._entries)
@@ -54,10 +65,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._entries:
-            similar = get_close_matches(name, self._entries, n=1)
-            hint = f"did you mean {similar[0]!r}? " if similar else ""
-            available = ", ".join(self.names())
-            raise ValueError(f"unknown {self.kind} {name!r}; {hint}available: {available}")
+            raise ValueError(unknown(self.kind, name, self.names()))
         entry: T = self._entries[name]
         return entry
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 __all__ = ["canonical", "from_json", "parse", "to_json"]
+
+DEEPEST = 32  # levels of lists and objects
 
 T = TypeVar("T")
 
@@ -66,9 +68,21 @@ def canonical(value: Any) -> str:
 def parse(text: str | bytes) -> Any:
     """Strict JSON: a `ValueError` for NaN, infinities and nesting that is too deep."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for outer in level for item in _items(outer)]
+    if level:
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _refuse(constant: str) -> None:
@@ -97,9 +111,11 @@ def _checked(hint: Any, value: Any, path: str) -> Any:
             raise _wrong(path, "an object", value)
         return {name: _checked(inner[1], item, _join(path, name)) for name, item in value.items()}
     if hint is float:
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if type(value) is int and abs(value) < 2**53:
+            value = float(value)
+        if type(value) is not float or not math.isfinite(value):
             raise _wrong(path, "a finite number", value)
-        return float(value)
+        return value
     if type(value) is not hint:  # True is not an int here
         raise _wrong(path, f"of type {hint.__name__}", value)
     return value

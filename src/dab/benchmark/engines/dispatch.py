@@ -1,4 +1,4 @@
-"""A grid on an engine: what may start when, what is to be tried again, and what has come out."""
+"""Jobs on an engine: what may start when, what to retry, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from dab.benchmark.engines.engine import Engine, Runs
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
-from dab.benchmark.engines.progress_bars import Bars
-from dab.benchmark.estimate import forwards
+from dab.benchmark.engines.view import View
 from dab.benchmark.results.result import Result
+from dab.benchmark.running import claims
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.progress_file import Progress
 from dab.benchmark.running.run import Interrupted
@@ -22,19 +22,20 @@ from dab.utils.files import Location
 
 __all__ = ["dispatch"]
 
-TICK = 0.05  # seconds from one question whether a run has ended to the next
-LOOK = 1.0  # seconds from one look at the progress of runs to the next
-LOOKS = 20  # runs that are looked at each time: a storage does not like thousands
-LATE = 10.0  # seconds that a result may be on its way
-LOSSES = 3  # of its process or machine that a run may have; it goes on from its checkpoint
+TICK = 0.05  # seconds between two questions whether a run has ended
+LOOK = 1.0  # seconds between two looks at the progress of runs
+LOOKS = 20  # runs per look: thousands would be too much for a storage
+LATE = 10.0  # seconds that a result may take to become visible
+RETRY = 1.0  # seconds between two looks at a run that another process is making
+LOSSES = 3  # times that a run may lose its process without progress in between
 
 
-def dispatch(jobs: Sequence[Job], engine: Engine, view: Bars) -> list[Result]:
-    """The results that there are in the end, in the order of the jobs.
+def dispatch(jobs: Sequence[Job], engine: Engine, view: View) -> list[Result | Failure]:
+    """The outcome of each job, in order.
 
     Args:
-        jobs: among them the source run of each stream, which the others of the stream wait for.
-        engine: makes the runs; it is closed in the end.
+        jobs: include the source run of each stream, which the others of the stream wait for.
+        engine: makes the runs; it is closed at the end.
         view: is told of the progress.
     """
     looked = 0.0
@@ -43,8 +44,8 @@ def dispatch(jobs: Sequence[Job], engine: Engine, view: Bars) -> list[Result]:
         with Interrupts() as interrupts:
             while not grid.over:
                 if interrupts.requested:
-                    raise Interrupted(f"stopped with {len(grid.running)} runs under way")
-                engine.start(grid.take(engine.room))
+                    raise Interrupted(f"stopped with {len(grid.running)} active runs")
+                engine.start(grid.take(engine.room), view.watch)
                 ended = engine.ended()
                 for number, failure in ended.items():
                     grid.end(number, failure)
@@ -53,30 +54,30 @@ def dispatch(jobs: Sequence[Job], engine: Engine, view: Bars) -> list[Result]:
                     looked = time.monotonic()
                 if not ended:
                     time.sleep(TICK)
-    return [grid.results[number] for number in sorted(grid.results)]
+    return [grid.outcomes[number] for number in range(len(jobs))]
 
 
 class _Grid:
-    """Jobs, by their number: waiting for their source, ready to start, running, or over."""
+    """Jobs by number: waiting for their source, ready to start, running, or over."""
 
-    def __init__(self, jobs: Sequence[Job], view: Bars) -> None:
+    def __init__(self, jobs: Sequence[Job], view: View) -> None:
         self.jobs, self.view = jobs, view
-        self.results: dict[int, Result] = {}
-        self.ready: dict[int, Location] = {}  # with the folder of the run
+        self.outcomes: dict[int, Result | Failure] = {}
+        self.ready: dict[int, Location] = {}  # with the run's folder
         self.running: dict[int, Location] = {}
         self.waiting: dict[str, list[int]] = defaultdict(list)  # by stream
-        self._failed: set[int] = set()
-        self._next: deque[int] = deque()  # to be looked at
-        self._seen: dict[int, int] = {}  # images, when a run was last looked at
-        self._losses: Counter[int] = Counter()  # without a move in between
+        self._next: deque[int] = deque()  # to look at
+        self._seen: dict[int, int] = {}  # images, at the last look at a run
+        self._losses: Counter[int] = Counter()  # without progress in between
         self._lost_at: dict[int, int] = {}  # images that a run had seen
+        self._claimed: dict[int, float] = {}  # by another process, with the time of the next look
         sources = [number for number, job in enumerate(jobs) if job.cell.is_source]
         self._streams: dict[str, Stream] = {}
         for number in sources:
             self._streams.setdefault(jobs[number].stream_key, jobs[number].stream())
         for number, job in enumerate(jobs):
             if job.stream_key not in self._streams:
-                raise ValueError(f"a grid needs the source run of every stream, not so {job.cell}")
+                raise ValueError(f"no source run for the stream of {job.cell}")
             self.waiting[job.stream_key].append(number)
         for number in sources:
             if number in self.waiting[jobs[number].stream_key]:
@@ -85,36 +86,54 @@ class _Grid:
 
     @property
     def over(self) -> bool:
-        return len(self.results) + len(self._failed) == len(self.jobs)
+        return len(self.outcomes) == len(self.jobs)
 
     def take(self, room: int) -> Runs:
-        """Up to so many jobs to start: first sources, which others wait for, then the longest."""
+        """Up to `room` jobs to start: sources first, as others wait for them, then the longest."""
         if room < 1:
             return {}
         order = sorted(self.ready, key=lambda n: (not self.jobs[n].cell.is_source, -self._cost(n)))
         taken: dict[int, Job] = {}
         for number in order:
-            # A folder that has one under way is that of the same cell once more.
-            if len(taken) < room and self.ready[number] not in self.running.values():
+            if len(taken) == room:
+                break
+            # An active folder belongs to another job of the same cell.
+            if self.ready[number] not in self.running.values() and not self._is_claimed(number):
                 self.running[number] = self.ready.pop(number)
                 self._next.append(number)
                 taken[number] = self.jobs[number]
         return taken
 
+    def _is_claimed(self, number: int) -> bool:
+        """Whether another process is still making a run that it had claimed."""
+        if number not in self._claimed:
+            return False
+        if time.monotonic() >= self._claimed[number]:
+            owner = claims.holder(self.ready[number])
+            if owner is None or not owner.is_alive:
+                del self._claimed[number]
+                return False
+            self._claimed[number] = time.monotonic() + RETRY
+        return True
+
     def end(self, number: int, failure: Failure | None) -> None:
-        """A run has ended, well if there is no failure."""
+        """A run has ended, with a result if there is no failure."""
         folder = self.running.pop(number)
         self._next.remove(number)
         if failure is None or (failure.lost and Result.exists(folder)):
             self._finish(number, folder)
-        elif failure.lost and self._may_go_on(number, folder):
+        elif failure.claimed:
+            self.view.claimed(self.jobs[number].cell, failure)
+            self._claimed[number] = time.monotonic() + RETRY
+            self.ready[number] = folder
+        elif failure.lost and self._may_resume(number, folder):
             self.view.lost(self.jobs[number].cell, failure)
             self.ready[number] = folder
         else:
             self._fail(number, failure)
 
-    def _may_go_on(self, number: int, folder: Location) -> bool:
-        """Whether a lost run has moved since it was lost before, or not been lost too often."""
+    def _may_resume(self, number: int, folder: Location) -> bool:
+        """Whether a lost run has made progress since the last loss, or has losses left."""
         seen = self._progress(folder)
         if seen > self._lost_at.get(number, -1):
             self._lost_at[number], self._losses[number] = seen, 0
@@ -130,11 +149,11 @@ class _Grid:
         return 0 if progress is None else progress.seen
 
     def look(self) -> None:
-        """Show how far some of the runs are, other ones each time."""
+        """Report the progress of some runs, others each time."""
         for _ in range(min(LOOKS, len(self._next))):
             number = self._next[0]
             self._next.rotate(-1)
-            with suppress(OSError, ValueError):  # it is only a look
+            with suppress(OSError, ValueError):  # the next look may succeed
                 progress = Progress.read(self.running[number])
                 seen = 0 if progress is None else progress.seen
                 if progress is not None and seen > self._seen.get(number, seen):  # it moves
@@ -143,15 +162,15 @@ class _Grid:
 
     def _cost(self, number: int) -> float:
         job = self.jobs[number]
-        return forwards(job.cell) * self._streams[job.stream_key].samples
+        return job.cell.forwards * self._streams[job.stream_key].samples
 
     def _release(self, number: int, source_error: float | None) -> None:
-        """A job may start, unless its result is there."""
+        """A job may start, unless its result exists."""
         job = self.jobs[number]
         try:
             folder = job.folder(self._streams[job.stream_key], source_error)
             result = Result.read(folder)
-        except Exception as error:  # the other cells are none the worse for it
+        except Exception as error:  # other cells can still run
             self._fail(number, Failure.of(error))
             return
         if result is None:
@@ -169,8 +188,8 @@ class _Grid:
             self._fail(
                 number,
                 Failure(
-                    f"there is no result in {folder}: do all machines have this folder, and the "
-                    "same versions of dab, torch and numpy?"
+                    f"no result in {folder}: do all machines share this folder, and have the same "
+                    "versions of dab, torch and numpy?"
                 ),
             )
             return
@@ -180,7 +199,7 @@ class _Grid:
 
     def _done(self, number: int, result: Result) -> None:
         job = self.jobs[number]
-        self.results[number] = result
+        self.outcomes[number] = result
         self.view.done(job.cell, result)
         if job.cell.is_source:
             for other in self.waiting.pop(job.stream_key, []):
@@ -189,7 +208,7 @@ class _Grid:
 
     def _fail(self, number: int, failure: Failure) -> None:
         job = self.jobs[number]
-        self._failed.add(number)
+        self.outcomes[number] = failure
         self.view.failed(job.cell, failure)
         if job.cell.is_source:
             for other in self.waiting.pop(job.stream_key, []):
@@ -200,6 +219,6 @@ def _arrived(folder: Location) -> Result | None:
     """The result of a run that has ended: shared folders show files of other machines late."""
     until = time.monotonic() + LATE
     while (result := Result.read(folder)) is None and time.monotonic() < until:
-        files.found(folder, "*")  # looking through a folder brings it up to date
+        files.found(folder, "*")  # listing a folder refreshes it
         time.sleep(LOOK)
     return result

@@ -1,33 +1,40 @@
-"""What a grid asks of an engine, and what an engine may take."""
+"""What the dispatcher asks of an engine, and what a grid may use of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
+from dab.benchmark.running.run import Watch
+from dab.utils.registry import Registry
 
-__all__ = ["Engine", "Resources", "Runs"]
+__all__ = ["ENGINES", "Engine", "Resources", "Runs", "engine_class", "register_engine"]
 
 Runs = Mapping[int, Job]
-"""Jobs by the number that the grid knows them by."""
+"""Jobs by their number in the grid."""
+
+# Resources that only some engines can use, with their options on the command line.
+SPECIAL = {"address": "--address", "gpus": "--gpus-per-run", "slurm": "--slurm"}
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the runs of a grid may take.
+    """What the runs of a grid may use.
 
     Args:
-        jobs: runs at once; None for as many as there is room for.
-        threads: of each run.
-        device: that they compute on.
-        gpus: of each run; None for a whole one if the device is one.
-        address: of the cluster; None for the engine's own choice.
-        options: more that a cluster may want to know.
+        jobs: runs at a time; None for as many as fit.
+        threads: per run.
+        device: that runs compute on.
+        gpus: per run; None for a whole one if the device is one.
+        address: of the cluster; None for the engine's default.
+        slurm: parameters of sbatch.
     """
 
     jobs: int | None = None
@@ -35,7 +42,7 @@ class Resources:
     device: str = "cpu"
     gpus: float | None = None
     address: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    slurm: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def gpus_per_run(self) -> float:
@@ -44,22 +51,60 @@ class Resources:
         return 1.0 if torch.device(self.device).type == "cuda" else 0.0
 
 
-class Engine(Protocol):
-    """Runs jobs in other processes; results go to the storage, never through the engine."""
+class Engine(ABC):
+    """Runs jobs. Results go to the storage, never through the engine.
+
+    The first line of an engine's docstring describes it on the command line.
+    """
+
+    takes: ClassVar[Sequence[str]] = ()  # of the special resources: "address", "gpus", "slurm"
+    in_process: ClassVar[bool] = False  # whether runs share this process and its memory
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
 
     @property
+    @abstractmethod
     def room(self) -> int:
-        """How many more jobs it would take now."""
-        ...
+        """How many more jobs it would accept now."""
 
-    def start(self, runs: Runs) -> None:
-        """Take jobs on, in this order as far as possible."""
-        ...
+    @abstractmethod
+    def start(self, runs: Runs, watch: Watch) -> None:
+        """Accept jobs, to be run in this order as far as possible.
 
-    def ended(self) -> dict[int, Failure | None]:
-        """Those that have ended since it was last asked; it does not wait."""
-        ...
+        An engine that sees the progress of its runs reports it to `watch`; for others the
+        dispatcher reads their progress files.
+        """
 
+    @abstractmethod
+    def ended(self) -> Mapping[int, Failure | None]:
+        """The jobs that have ended since the last call, None for success."""
+
+    @abstractmethod
     def close(self) -> None:
-        """Ask what is under way to leave a checkpoint and stop, wait for it, and clean up."""
-        ...
+        """Ask active runs to save a checkpoint and stop, wait for them, and clean up."""
+
+    @classmethod
+    def summary(cls) -> str:
+        """What the engine does, in one line."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+ENGINES: Registry[type[Engine]] = Registry("engine")
+
+EngineClass = TypeVar("EngineClass", bound=type[Engine])
+
+
+def register_engine(name: str) -> Callable[[EngineClass], EngineClass]:
+    """Class decorator that makes an engine known by name, also from outside the package."""
+    return ENGINES.register(name)
+
+
+def engine_class(name: str, resources: Resources) -> type[Engine]:
+    """An engine by name, if it can use all that the resources name."""
+    engine = ENGINES[name]
+    for option, flag in SPECIAL.items():
+        if getattr(resources, option) not in (None, {}) and option not in engine.takes:
+            takers = [other for other in ENGINES if option in ENGINES[other].takes]
+            raise ValueError(f"{flag} applies to the engine {' or '.join(takers)}, not to {name}")
+    return engine

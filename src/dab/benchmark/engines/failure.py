@@ -1,4 +1,4 @@
-"""Why a run has no result, in words that any process can send to another."""
+"""Why a run has no result, as a value that can be sent between processes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ class Failure:
     """What went wrong with a run.
 
     Args:
-        summary: in a line.
-        details: where, unless the summary speaks for itself.
-        lost: its process or machine has gone, and another may go on from the last checkpoint.
+        summary: one line.
+        details: a traceback, unless the summary is enough.
+        lost: its process or machine died, and another may resume from the last checkpoint.
+        claimed: another process that shares the folder of results is making the run.
 
     >>> Failure.of(ValueError("capacity must be at least 1, got 0"))
-    Failure(summary='ValueError: capacity must be at least 1, got 0', details='', lost=False)
+    Failure(summary='ValueError: capacity must be at least 1, got 0', details='', lost=False, ...)
     """
 
     summary: str
     details: str = ""
     lost: bool = False
+    claimed: bool = False
 
     @classmethod
     def of_source(cls) -> Failure:
-        """The failure of a run that has nothing to be compared with."""
-        return cls("the source run of its stream has failed")
+        """The failure of a run whose source run has failed."""
+        return cls("the source run of its stream failed")
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """The failure that an error is; those that are meant for users speak for themselves."""
+        """The failure for an error; those meant for users need no traceback."""
         summary = f"{type(error).__name__}: {error}"
         if isinstance(error, ValueError | OSError):
             return cls(summary)

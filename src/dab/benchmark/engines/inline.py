@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 
+from dab.benchmark.compute import check_device
+from dab.benchmark.engines.engine import Engine, Resources, Runs, register_engine
 from dab.benchmark.engines.failure import Failure
-from dab.benchmark.engines.job import Job
-from dab.benchmark.engines.progress_bars import Bars
-from dab.benchmark.results.result import Result
+from dab.benchmark.engines.job import outcome
+from dab.benchmark.running.run import Watch
 
-__all__ = ["run_here"]
-
-
-def run_here(jobs: Sequence[Job], view: Bars) -> list[Result]:
-    """The results that there are in the end, in the order of the jobs."""
-    results: list[Result] = []
-    failed: set[str] = set()  # streams whose source run has
-    for job in jobs:
-        outcome = Failure.of_source() if job.stream_key in failed else _outcome(job, view)
-        if isinstance(outcome, Result):
-            results.append(outcome)
-            view.done(job.cell, outcome)
-        else:
-            view.failed(job.cell, outcome)
-            if job.cell.is_source:
-                failed.add(job.stream_key)
-    return results
+__all__ = ["Inline"]
 
 
-def _outcome(job: Job, view: Bars) -> Result | Failure:
-    try:
-        return job.run(view.watch)
-    except (Exception, SystemExit) as error:  # the other cells are none the worse for it
-        return Failure.of(error)
+@register_engine("inline")
+class Inline(Engine):
+    """One run at a time, in this process."""
+
+    in_process = True
+
+    def __init__(self, resources: Resources) -> None:
+        super().__init__(resources)
+        if resources.jobs not in (None, 1):
+            raise ValueError(
+                f"the engine inline runs one job at a time, not {resources.jobs}: use the engine "
+                "local"
+            )
+        check_device(resources.device)
+        self._next: dict[int, partial[Failure | None]] = {}
+
+    @property
+    def room(self) -> int:
+        return 1 - len(self._next)
+
+    def start(self, runs: Runs, watch: Watch) -> None:
+        self._next.update({number: partial(outcome, job, watch) for number, job in runs.items()})
+
+    def ended(self) -> Mapping[int, Failure | None]:
+        """Make the run that was started; an interrupt passes through."""
+        ended = {number: call() for number, call in self._next.items()}
+        self._next.clear()
+        return ended
+
+    def close(self) -> None:
+        self._next.clear()

@@ -1,4 +1,4 @@
-"""Processes on this machine: one for each device, or for each core."""
+"""Worker processes on this machine: one per device, or per core."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from multiprocessing import Pipe
 
 import torch
 
-from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.compute import check_device
+from dab.benchmark.engines.engine import Engine, Resources, Runs, register_engine
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
+from dab.benchmark.running.run import Watch
 
 __all__ = ["Local", "runs_at_once"]
 
-# Modules are looked for where this process does: a dab.py in the current folder is not the package.
+# Workers use this process's module path: a dab.py in the current folder is not the package.
 COMMAND = """
 import sys
 sys.path[:] = sys.argv[2:]
@@ -28,7 +30,7 @@ serve(int(sys.argv[1]))
 
 
 def runs_at_once(resources: Resources) -> int:
-    """As many as there are devices; on the processor, as many as cores can be given threads."""
+    """As many as there are devices, or on a CPU as many as there are cores for their threads."""
     if resources.jobs is not None:
         return resources.jobs
     if torch.device(resources.device).type == "cuda":
@@ -36,23 +38,28 @@ def runs_at_once(resources: Resources) -> int:
         return 1 if is_one else max(1, torch.cuda.device_count())
     if torch.device(resources.device).type != "cpu":
         return 1
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux knows of fewer cores than there are
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux may allow fewer cores than exist
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, cores // resources.threads)
 
 
-class Local:
-    """Worker processes that are started when needed and kept; one that has died is replaced."""
+@register_engine("local")
+class Local(Engine):
+    """Worker processes on this machine.
+
+    They are started when needed and kept; one that dies is replaced.
+    """
 
     def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+        super().__init__(resources)
+        check_device(resources.device)
         self._workers: list[_Worker | None] = [None] * runs_at_once(resources)
 
     @property
     def room(self) -> int:
         return sum(worker is None or worker.number is None for worker in self._workers)
 
-    def start(self, runs: Runs) -> None:
+    def start(self, runs: Runs, watch: Watch) -> None:
         free = (i for i, worker in enumerate(self._workers) if not worker or worker.number is None)
         for (number, job), slot in zip(runs.items(), list(free), strict=False):
             worker = self._workers[slot] or _Worker()
@@ -60,7 +67,7 @@ class Local:
             worker.start(number, self._placed(job, slot))
 
     def _placed(self, job: Job, slot: int) -> Job:
-        """The job on one of several devices."""
+        """The job on the device of its slot."""
         compute = job.cell.compute
         if compute.device != "cuda":
             return job
@@ -83,13 +90,13 @@ class Local:
     def close(self) -> None:
         workers = [worker for worker in self._workers if worker is not None]
         for worker in workers:
-            worker.connection.close()  # which they take for a request to stop
+            worker.connection.close()  # a request to stop
         for worker in workers:
             worker.process.wait()
 
 
 class _Worker:
-    """A process, and the number of the job that it has, if any."""
+    """A process, and the number of its current job, if any."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -98,17 +105,17 @@ class _Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", COMMAND, str(theirs.fileno()), *sys.path],
                 pass_fds=[theirs.fileno()],
-                stdout=2,  # has nothing but the tables
-                start_new_session=True,  # Ctrl-C is for this process to pass on
+                stdout=2,  # stdout is for tables only
+                start_new_session=True,  # this process passes Ctrl-C on
             )
 
     def start(self, number: int, job: Job) -> None:
         self.number = number
-        with suppress(BrokenPipeError):  # it died in the meantime, as will be seen
+        with suppress(BrokenPipeError):  # it has died, which `ended` notices
             self.connection.send(job)
 
 
 def _end(status: int) -> str:
     if status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}"
+        return f"its process was killed by {signal.Signals(-status).name}"
     return f"its process ended with status {status}"

@@ -1,4 +1,4 @@
-"""Tasks of Ray Core: on a cluster that is there, or one on this machine for as long as needed."""
+"""Tasks of Ray Core: on an existing cluster, or on one that is started on this machine."""
 
 from __future__ import annotations
 
@@ -7,33 +7,43 @@ import os
 import socket
 from typing import Any
 
-from dab.benchmark.engines.engine import Resources, Runs
+from dab.benchmark.compute import check_device
+from dab.benchmark.engines.engine import Engine, Resources, Runs, register_engine
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import work
 from dab.benchmark.engines.local import runs_at_once
+from dab.benchmark.running.run import Watch
 
 __all__ = ["Ray"]
 
 logger = logging.getLogger("dab")
 
-OBJECTS = 100 * 2**20  # bytes of shared memory: nothing but jobs and failures goes through it
-ANSWER = 5.0  # seconds that a cluster has to answer
-PATIENCE = 60.0  # seconds that runs have for their checkpoints when they are stopped
+OBJECTS = 100 * 2**20  # bytes of shared memory, for jobs and failures only
+ANSWER = 5.0  # seconds to wait for a cluster to answer
+PATIENCE = 60.0  # seconds that stopped runs have to save their checkpoints
 
 
-class Ray:
-    """A task for each run; one whose process or node is lost is for the grid to try again.
+@register_engine("ray")
+class Ray(Engine):
+    """Tasks of Ray, on this machine or on a cluster (--address).
+
+    The dispatcher retries a run whose process or node is lost.
 
     Args:
-        resources: `address` is what `ray.init` takes; None for "local", a cluster of its own.
+        resources: `address` is what `ray.init` takes; None or "local" starts a cluster on this
+            machine.
     """
 
+    takes = ("address", "gpus")
+
     def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+        super().__init__(resources)
         self._tasks: dict[Any, int] = {}
         is_local = resources.address in (None, "local")
+        if is_local:
+            check_device(resources.device)
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        if is_local:  # Ray reads this when it is imported, and then listens on loopback alone
+        if is_local:  # Ray reads this on import, and then listens on loopback only
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         try:
             import ray
@@ -56,15 +66,15 @@ class Ray:
                 **(own if is_local else {}),
             )
         except (RuntimeError, ConnectionError) as error:  # another version, say
-            raise ValueError(f"Ray cannot be had: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"could not start Ray: {str(error).splitlines()[0]}") from error
         self._check_room(is_local)
         self._work = ray.remote(
             num_cpus=resources.threads, num_gpus=resources.gpus_per_run, max_retries=0
         )(work)
 
     def _check_room(self, is_local: bool) -> None:
-        """Ray waits silently for a machine that is large enough."""
-        needed = {"CPU": self._resources.threads, "GPU": self._resources.gpus_per_run}
+        """Ray would wait silently for a machine that is large enough."""
+        needed = {"CPU": self.resources.threads, "GPU": self.resources.gpus_per_run}
         for node in self._ray.nodes():
             if node["Alive"] and all(node["Resources"].get(k, 0) >= v for k, v in needed.items()):
                 return
@@ -72,20 +82,20 @@ class Ray:
         if is_local:
             self._ray.shutdown()
             raise ValueError(problem)
-        logger.warning("%s: runs wait until one comes", problem)  # some clusters grow
+        logger.warning("%s: runs wait until one joins", problem)  # some clusters grow
 
     @property
     def room(self) -> int:
-        """As much as is under way may wait besides, so that no worker does."""
-        if self._resources.jobs is not None:
-            return self._resources.jobs - len(self._tasks)
-        there = self._ray.cluster_resources()
-        at_once = there.get("CPU", 0) / self._resources.threads
-        if gpus := self._resources.gpus_per_run:
-            at_once = min(at_once, there.get("GPU", 0) / gpus)
+        """Twice as many as can run, so that no worker waits."""
+        if self.resources.jobs is not None:
+            return self.resources.jobs - len(self._tasks)
+        cluster = self._ray.cluster_resources()
+        at_once = cluster.get("CPU", 0) / self.resources.threads
+        if gpus := self.resources.gpus_per_run:
+            at_once = min(at_once, cluster.get("GPU", 0) / gpus)
         return 2 * max(1, int(at_once)) - len(self._tasks)
 
-    def start(self, runs: Runs) -> None:
+    def start(self, runs: Runs, watch: Watch) -> None:
         for number, job in runs.items():
             self._tasks[self._work.remote(job)] = number
 
@@ -102,28 +112,28 @@ class Ray:
             outcome: Failure | None = self._ray.get(task)
         except errors.TaskCancelledError:
             return Failure("its process was asked to stop", lost=True)
-        except errors.RayTaskError as error:  # what it is to run cannot be imported there
+        except errors.RayTaskError as error:  # an import failed in its process
             return Failure(str(error).splitlines()[-1], str(error))
         except errors.RayError as error:
-            reason, _, _ = str(error).partition(". ")  # it goes on for paragraphs
+            reason, _, _ = str(error).partition(". ")  # the rest is paragraphs long
             return Failure(f"{type(error).__name__}: {reason}", lost=True)
         return outcome
 
     def close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
-            self._ray.cancel(task)  # which a run takes for Ctrl-C
+            self._ray.cancel(task)  # a run handles it like Ctrl-C
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)
         self._ray.shutdown()
 
 
 def _check_answer(address: str) -> None:
-    """Ray itself tries an address for minutes before it says that nobody is there."""
+    """Ray itself retries an address for minutes before it fails."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if not colon or not port.isdecimal():
-        return  # "auto", or what Ray understands
+        return  # "auto", or another form that Ray resolves
     try:
         socket.create_connection((host, int(port)), ANSWER).close()
     except OSError as error:
-        raise ValueError(f"no cluster of Ray answers at {address}: {error}") from error
+        raise ValueError(f"no Ray cluster answers at {address}: {error}") from error

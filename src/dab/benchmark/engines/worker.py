@@ -1,4 +1,4 @@
-"""What a worker process of the local engine does."""
+"""The worker process of the local engine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["serve"]
 
 
 def serve(handle: int) -> None:
-    """Run jobs one after the other, as they come over a connection, until its other end closes.
+    """Run jobs as they arrive over a connection, one at a time, until its other end closes.
 
-    That may be in the middle of a run, on request or because the other process has been killed:
-    then the run leaves a checkpoint.
+    If that happens during a run, on request or because the other process was killed, the run saves
+    a checkpoint.
     """
     connection = Connection(handle)
     messages: SimpleQueue[bytes] = SimpleQueue()
@@ -35,4 +35,4 @@ def _listen(connection: Connection, messages: SimpleQueue[bytes]) -> None:
         while True:
             messages.put(connection.recv_bytes())
     except (EOFError, OSError):
-        os.kill(os.getpid(), signal.SIGTERM)  # a run takes this for a request; without one it ends
+        os.kill(os.getpid(), signal.SIGTERM)  # asks a run to stop; without one the process ends

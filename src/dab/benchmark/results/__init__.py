@@ -1,1 +1,1 @@
-"""What runs leave behind: results, their identity, summaries and tables."""
+"""The results of runs: whose they are, where they are kept, and tables of them."""

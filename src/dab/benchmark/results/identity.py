@@ -92,7 +92,7 @@ class RunCard:
     """
 
     method: str
-    code: str  # fingerprint of all code that can change the numbers; see `dab.benchmark.results.code`
+    code: str  # fingerprint of all code that can change the numbers; see `results.code`
     options: Mapping[str, Any]
     data: DataCard
     model: ModelCard

@@ -7,7 +7,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
+import dab
 from dab.benchmark.cell import Cell
+from dab.benchmark.running.evaluation import asks_for
 from dab.data.corruptions import CORRUPTIONS
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ class Published(NamedTuple):
     source: str
 
 
-def published(setting: str, method: str, capacity: int | None, column: str | None) -> Published | None:
+def published(
+    setting: str, method: str, capacity: int | None, column: str | None
+) -> Published | None:
     """The published error of a cell, or None if the tables have no such cell.
 
     >>> published("correlated", "dab", 4096, "imagenet_c")
@@ -45,12 +49,14 @@ def column(cell: Cell, task: Task) -> str | None:
 
 
 def _is_the_published_method(cell: Cell, task: Task) -> bool:
-    """Buffers come in several sizes; all else is as published, and EATA has its source images."""
+    """Whether all is as published but the buffer's size, and what the method asks for is there."""
     changed = cell.changed_options()
     capacity = changed.pop("capacity", None)
-    if cell.method == "note" and changed.get("update_every") == capacity:
-        changed.pop("update_every", None)  # which the paper does not say
-    return not changed and (cell.method != "eata" or task.source_images is not None)
+    for option in dab.method(cell.method).scales_with_capacity:
+        if changed.get(option) == capacity:
+            changed.pop(option, None)  # the tables vary the buffer's size alone
+    lacks_images = asks_for(cell.method, "source_images") and task.source_images is None
+    return not changed and not lacks_images
 
 
 def source_mismatch(result: Result) -> str | None:
@@ -62,9 +68,9 @@ def source_mismatch(result: Result) -> str | None:
     if expected is None or abs(result.error - expected.error) <= TOLERANCE:
         return None
     return (
-        f"the source model's error on {card.data.name} is {result.error:.1f} %, the published error "
-        f"is {expected.error:.1f} %: do not trust numbers made with this model or data. The usual "
-        "causes: another network of the same name (timm's vit_base_patch16_224 has 48.9 % on "
+        f"the source model's error on {card.data.name} is {result.error:.1f} %, the published "
+        f"error is {expected.error:.1f} %: do not trust numbers made with this model or data. The "
+        "usual causes: another network of the same name (timm's vit_base_patch16_224 has 48.9 % on "
         "ImageNet-C); another mean, standard deviation or resize than the weights were trained "
         "with (6 to 20 points); images that were resized twice, or saved again; classes in "
         "another order. `dab data check` checks the images."

@@ -6,16 +6,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dab.benchmark.results.identity import FormatError, RunCard
-from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.typed_json import canonical, from_json, parse, to_json
@@ -26,7 +22,6 @@ logger = logging.getLogger("dab")
 
 FILE = "result.json"
 LARGEST = 16 * 2**20  # bytes of a result or progress file; a usual one has some kB
-WINDOWS = 150  # into which a stream is cut to see its error over time
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,8 @@ class Result:
     def write(self, folder: Location) -> None:
         """Write the result into the run's folder, with a checksum."""
         content = {"run_id": self.card.run_id, **to_json(self)}
-        files.write(folder / FILE, json.dumps({**content, "checksum": _checksum(content)}, indent=1))
+        content["checksum"] = _checksum(content)
+        files.write(folder / FILE, json.dumps(content, indent=1))
 
     @staticmethod
     def exists(folder: Location) -> bool:
@@ -101,22 +97,21 @@ def results(out: Location, problems: list[Problem] | None = None) -> Iterator[Re
         problems: collects what was left out and why; None: each is logged as a warning.
     """
     for file in files.found(out, f"*/{FILE}"):
-        try:
+        with skipping(file.parent, problems):
             yield _read_cached(file.parent, files.version(file))
-        except (OSError, ValueError) as error:
-            note_problem(file.parent, error, problems)
 
 
-def note_problem(folder: Location, error: Exception, problems: list[Problem] | None) -> None:
-    """Add a run that cannot be shown to the problems, or log it."""
-    remedy = "remove it, or its file, to rerun"
-    if isinstance(error, FormatError):
-        remedy = "rerun or remove it"
-    problem = Problem(str(folder), f"{error}, not shown: {remedy}")
-    if problems is None:
-        logger.warning("%s", problem)
-    else:
-        problems.append(problem)
+@contextmanager
+def skipping(folder: Location, problems: list[Problem] | None) -> Iterator[None]:
+    """Turn an error in reading a run's files into a problem, or into a warning if None."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        problem = Problem(str(folder), f"{error}, not shown: rerun or remove it")
+        if problems is None:
+            logger.warning("%s", problem)
+        else:
+            problems.append(problem)
 
 
 @lru_cache(maxsize=4096)
@@ -159,25 +154,3 @@ def read_run_file(folder: Location, name: str) -> dict[str, Any]:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(to_json(content)).encode()).hexdigest()
-
-
-def errors_by_domain(stream: Stream, wrong: NDArray[np.bool_]) -> dict[str, float]:
-    """Wrong predictions in % of a domain's images, for all domains that have any."""
-    counts = np.bincount(stream.domain, minlength=len(stream.domains))
-    found = np.bincount(stream.domain, weights=wrong, minlength=len(stream.domains))
-    errors = zip(stream.domains, counts.tolist(), found.tolist(), strict=True)
-    return {domain: 100 * wrong / count for domain, count, wrong in errors if count}
-
-
-def errors_by_window(wrong: NDArray[np.bool_], window: int) -> list[float]:
-    """Wrong predictions in % of each `window` images; the last one may be shorter."""
-    starts = np.arange(0, len(wrong), window)
-    sizes = np.diff(np.append(starts, len(wrong)))
-    errors: list[float] = (100 * np.add.reduceat(wrong.astype(np.int64), starts) / sizes).tolist()
-    return errors
-
-
-def window_size(stream: Stream) -> int:
-    """A multiple of the batch size that cuts the stream into about `WINDOWS` windows."""
-    batches = max(1, round(stream.samples / WINDOWS / stream.batch_size))
-    return batches * stream.batch_size

@@ -1,4 +1,4 @@
-"""The pieces of a stream that was dealt out to several adapters, taken together."""
+"""Pools the pieces of streams that were split over several adapters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _pool(pieces: list[Result]) -> Result:
         ),
         error=fmean(errors.values()),
         errors=errors,
-        windows=(),  # each piece has a time of its own
+        windows=(),  # every piece has its own timeline
         predictions=fingerprint(*sorted(piece.predictions for piece in pieces)),
         updates=sum(piece.updates for piece in pieces),
         update_rate=sum(updates) / sum(calls),

@@ -1,4 +1,4 @@
-"""Runs of several seeds, taken together."""
+"""Means over the seeds of runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Row:
     setting: str
     method: str
     capacity: int | None  # of the method's buffer, if it has one
-    options: Mapping[str, Any]  # besides the capacity, those that are not the defaults
+    options: Mapping[str, Any]  # that differ from the defaults, without the capacity
     seeds: tuple[int, ...]
     error: float  # mean over the seeds
-    deviation: float | None  # between the seeds, if there are several
+    deviation: float | None  # standard deviation over the seeds, if there are several
     errors: Mapping[str, float]  # by domain
     source_error: float
     update_rate: float
@@ -41,12 +41,12 @@ class Row:
 
     @property
     def worse_than_source(self) -> bool:
-        """As far as a table shows."""
+        """Whether the error is higher than the source model's, as rounded in tables."""
         return round(self.error, 1) > round(self.source_error, 1)
 
 
 def summarize(results: Iterable[Result]) -> list[Row]:
-    """A row for each method and stream, in the order in which they first come."""
+    """A row for each method and stream, in order of first appearance."""
     groups: dict[str, dict[int, Result]] = defaultdict(dict)  # each with its seeds
     for result in pooled(results):
         groups[result.card.group_id][result.card.seed] = result

@@ -7,11 +7,12 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dab.utils import files
 from dab.benchmark.results.summary import Row
+from dab.utils import files
 from dab.utils.files import Location
 
 if TYPE_CHECKING:
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dab.benchmark.cell import Cell
-    from dab.benchmark.estimate import Share
 
 __all__ = [
     "by_cell",
     "by_domain",
     "by_method",
-    "by_share",
+    "document",
     "legend",
     "show",
+    "to_csv",
+    "to_html",
+    "to_json",
     "to_markdown",
     "to_rich",
     "write",
@@ -38,7 +41,7 @@ _LEGEND = (
     "M: images in the buffer. updates: share of the calls that updated."
 )
 
-# As the tables of the field abbreviate them.
+# As papers abbreviate them.
 SHORT = {
     "gaussian_noise": "gauss",
     "impulse_noise": "impul",
@@ -55,7 +58,7 @@ SHORT = {
 
 
 class Entry(NamedTuple):
-    """What stands in one place of a table."""
+    """The content of one place in a table."""
 
     text: str
     best: bool = False
@@ -70,7 +73,7 @@ def _line(*texts: str | Entry) -> Line:
 
 
 def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
-    """For each setting, lines of method, buffer size, and error by data set; first the head."""
+    """For each setting, lines of method, buffer size and error by data set, header first."""
     tables = {}
     for setting in _distinct(row.setting for row in rows):
         chosen = [row for row in rows if row.setting == setting]
@@ -110,7 +113,7 @@ def by_domain(rows: Sequence[Row]) -> dict[str, list[Line]]:
 
 
 def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
-    """For each setting, lines of method, buffer size, data sets and seeds: what is to be run."""
+    """For each setting, lines of method, buffer size, data sets and seeds."""
     tables = {}
     for setting in _distinct(str(cell.setting) for cell in cells):
         groups: dict[tuple[str, str], list[Cell]] = {}
@@ -129,22 +132,8 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
     return tables
 
 
-def by_share(shares: Sequence[Share]) -> list[Line]:
-    """Lines of data set, setting, and what its runs take; last all of them together."""
-    return [
-        _line("data", "setting", "runs", "images", "forwards", "hours"),
-        *(_line(share.data, share.setting, *_taken([share])) for share in shares),
-        _line("all", "", *_taken(shares)),
-    ]
-
-
-def _taken(shares: Sequence[Share]) -> list[str]:
-    runs, images, forwards, hours = (sum(column) for column in [*zip(*shares, strict=True)][2:])
-    return [f"{runs:,}", f"{images:,}", f"{forwards:,.0f}", f"{hours:,.1f}"]
-
-
 def legend(rows: Sequence[Row]) -> str:
-    """What the signs in the tables of these rows mean."""
+    """What the symbols in the tables of these rows mean."""
     if any(row.published and row.published.source != "paper" for row in rows):
         return f"{_LEGEND} *: not in the paper, from its authors' benchmark."
     return _LEGEND
@@ -207,7 +196,7 @@ def to_rich(title: str, lines: Sequence[Line]) -> Table:
 
 
 def show(tables: dict[str, list[Line]], console: Console) -> None:
-    """Print tables, whole even where the terminal is too narrow for them."""
+    """Print tables in full, even if the terminal is too narrow."""
     unlimited = console.options.update(width=10_000)
     for title, lines in tables.items():
         table = to_rich(title, lines)
@@ -215,20 +204,44 @@ def show(tables: dict[str, list[Line]], console: Console) -> None:
         console.print(table, crop=False)
 
 
+def to_html(tables: dict[str, list[Line]]) -> str:
+    """Tables with a caption each, for notebooks."""
+    return "".join(
+        f"<table><caption>{escape(title)}</caption><thead>{_html_line(head, 'th')}</thead>"
+        f"<tbody>{''.join(_html_line(line, 'td') for line in lines)}</tbody></table>"
+        for title, (head, *lines) in tables.items()
+    )
+
+
+def _html_line(line: Line, tag: str) -> str:
+    cells = (f"<b>{escape(e.text)}</b>" if e.best else escape(e.text) for e in line)
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def document(rows: Sequence[Row]) -> str:
+    """The tables by method and by domain, with their legend, as Markdown."""
+    return f"{legend(rows)}\n\n{to_markdown(by_method(rows))}\n{to_markdown(by_domain(rows))}"
+
+
 def write(rows: Sequence[Row], out: Location, name: str = "table") -> list[Location]:
     """Write the tables into a folder, as Markdown, CSV and JSON under one name."""
-    markdown = f"{legend(rows)}\n\n{to_markdown(by_method(rows))}\n{to_markdown(by_domain(rows))}"
     contents = {
-        f"{name}.md": markdown,
-        f"{name}.csv": _csv(rows),
-        f"{name}.json": json.dumps([asdict(row) for row in rows], indent=1),
+        f"{name}.md": document(rows),
+        f"{name}.csv": to_csv(rows),
+        f"{name}.json": to_json(rows),
     }
     for file, content in contents.items():
         files.write(out / file, content)
     return [out / file for file in contents]
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def to_json(rows: Sequence[Row]) -> str:
+    """All fields of all rows."""
+    return json.dumps([asdict(row) for row in rows], indent=1)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """A line for each row, with the error of each domain."""
     domains = _distinct(domain for row in rows for domain in row.errors)
     text = io.StringIO()
     plain = (

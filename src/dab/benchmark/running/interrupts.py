@@ -1,4 +1,4 @@
-"""Stopping in good order."""
+"""Graceful interrupts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Interrupts"]
 
 
 class Interrupts:
-    """While this is open, a first Ctrl-C or SIGTERM is a request, and a second one ends at once.
+    """While open, the first Ctrl-C or SIGTERM sets `requested`; the second acts as usual.
 
     >>> with Interrupts() as interrupts:
     ...     interrupts.requested
@@ -24,7 +24,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         self._before = {}
-        if threading.current_thread() is threading.main_thread():  # others may not handle signals
+        if threading.current_thread() is threading.main_thread():  # only it may handle signals
             self._before = {kind: signal.signal(kind, self._request) for kind in self.SIGNALS}
         return self
 

@@ -1,4 +1,4 @@
-"""How much memory a piece of work takes."""
+"""Peak memory of this process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def restart_peak() -> None:
-    """Forget the peak so far, where the system allows it (Linux)."""
+    """Reset the peak, if the system allows it (Linux)."""
     try:
         _CLEAR.write_text("5")
     except OSError:
-        return  # then the peak is that of the whole process
+        return  # the peak stays that of the whole process
 
 
 def peak_mib() -> float:
-    """The most memory that the process has had resident."""
+    """The peak resident memory of the process."""
     if _STATUS.exists():
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

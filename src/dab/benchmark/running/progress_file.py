@@ -10,15 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dab.benchmark.results.errors import errors_by_window, window_size
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.results.result import (
-    FILE,
-    Problem,
-    errors_by_window,
-    note_problem,
-    read_run_file,
-    window_size,
-)
+from dab.benchmark.results.result import FILE, Problem, read_run_file, skipping
 from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
@@ -64,7 +58,7 @@ class ProgressFile:
         self._due = 0.0
 
     def tell(self, done: int, predictions: Tensor, *, now: bool = False) -> None:
-        """Write how far the run is after so many batches: `now`, or if some time has passed."""
+        """Write the progress after `done` batches, if the last write is some time ago or `now`."""
         if time.monotonic() < self._due and not now:
             return
         seen, window = self.stream.position(done), window_size(self.stream)
@@ -91,10 +85,6 @@ def progresses(out: Location, problems: list[Problem] | None = None) -> Iterator
     for file in files.found(out, f"*/{PROGRESS}"):
         if (file.parent / FILE).exists():
             continue
-        try:
-            found = Progress.read(file.parent)
-        except (OSError, ValueError) as error:
-            note_problem(file.parent, error, problems)
-            continue
-        if found is not None:
-            yield found
+        with skipping(file.parent, problems):
+            if (found := Progress.read(file.parent)) is not None:
+                yield found

@@ -1,4 +1,4 @@
-"""What a method's buffer held on its way over a stream, for a look inside afterwards."""
+"""What a method's buffer held along the stream, for a look inside afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.adapter import Adapter
+from dab.benchmark.running.evaluation import Evaluation
 from dab.buffers import Buffer
 from dab.streams import Batch, Stream
 
@@ -20,15 +20,19 @@ __all__ = ["Recorder"]
 LOOKS = 150  # at the buffer's classes and ages
 SHOTS = 6  # of the images themselves
 IMAGES = 64  # in a shot
+NOTED = (
+    *("look_at", "buffer_classes", "batch_classes", "buffer_ages"),
+    *("shot_at", "buffer_images", "buffer_labels", "batch_images", "batch_labels"),
+)
 SIDE = 64  # the longer side of an image in a shot, at most
 
 
 class Recorder:
-    """Looks into an adapter's buffer now and then, reading only.
+    """Looks into an adapter's buffer now and then, without changing it.
 
-    About 150 times it notes how many items each class has, and how old they are; six times it
-    takes small pictures of what is held, and of the batch that the stream has just shown. What it
-    has noted is in `arrays`, by the names under which a run's trace has it:
+    About 150 times it notes how many items each class has and how old they are. Six times it takes
+    small pictures of the buffer and of the last batch. `arrays` returns it all by the names that a
+    run's trace uses:
 
     - `look_at`: images seen at each look;
     - `buffer_classes`: (looks, classes) items of each pseudo-label in the buffer;
@@ -40,7 +44,7 @@ class Recorder:
       in the order of their pseudo-labels, and these; -1 where there is none;
     - `batch_images`, `batch_labels`: the same of the batch, in its own order.
 
-    Methods without a buffer leave no trace.
+    Nothing is noted for methods without a buffer.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -51,22 +55,16 @@ class Recorder:
         self.shots = {batches * (2 * number + 1) // (2 * SHOTS) for number in range(SHOTS)}
         self._noted: dict[str, list[Tensor]] = {}
 
-    def note(self, done: int, batch: Batch, adapter: Adapter, admitted: Tensor) -> None:
-        """Look, if it is time to, at the adapter after a batch.
-
-        Args:
-            done: the number of this batch.
-            batch: what it was.
-            adapter: after it has learned from the batch.
-            admitted: how many samples came into the buffer in each call up to this one.
-        """
-        buffer = adapter.buffer
-        if buffer is None:
+    def note(self, batch: Batch, evaluation: Evaluation) -> None:
+        """Look at the adapter's buffer after a batch, if it is time to."""
+        adapter, last = evaluation.adapter, evaluation.done - 1
+        if (buffer := adapter.buffer) is None:
             return
-        if done in self.looks:
-            self._look(done, batch, buffer, admitted, adapter.classes or 0)
-        if done in self.shots:
-            self._shoot(done, batch, buffer)
+        if last in self.looks:
+            admitted = evaluation.record(0, evaluation.done)["admitted"]
+            self._look(last, batch, buffer, admitted, adapter.classes or 0)
+        if last in self.shots:
+            self._shoot(last, batch, buffer)
 
     def _look(
         self, done: int, batch: Batch, buffer: Buffer, admitted: Tensor, classes: int
@@ -108,13 +106,17 @@ class Recorder:
             self._noted.setdefault(name, []).append(tensor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was noted, by name."""
+        """Everything noted, by name."""
         return {name: tensor.numpy() for name, tensor in self.state_dict().items()}
 
     def state_dict(self) -> dict[str, Tensor]:
         return {name: torch.stack(tensors) for name, tensors in self._noted.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Resume; a state of something else raises a `ValueError` before anything changes."""
+        for name, tensor in state.items():
+            if name not in NOTED or not isinstance(tensor, Tensor) or not tensor.ndim:
+                raise ValueError(f"{name!r} is not what a recorder notes")
         self._noted = {name: list(tensor) for name, tensor in state.items()}
 
 

@@ -1,14 +1,11 @@
-"""Predict, count, adapt: one method over one stream, resumable at any moment."""
+"""One run: read if it is finished, resumed if it was started, else made."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +13,49 @@ import numpy as np
 import torch
 
 import dab
-from dab.adapter import Adapter
 from dab.benchmark.cell import Cell
+from dab.benchmark.results.code import code_fingerprint
 from dab.benchmark.results.identity import ComputeCard, DataCard, ModelCard, RunCard, ShardCard
 from dab.benchmark.results.published import column, source_mismatch
-from dab.benchmark.results.result import (
-    Result,
-    errors_by_domain,
-    errors_by_window,
-    window_size,
+from dab.benchmark.results.result import Result
+from dab.benchmark.running import claims, memory
+from dab.benchmark.running.checkpoint import (
+    CHECKPOINT,
+    load_checkpoint,
+    refuse_checkpoint,
+    save_checkpoint,
 )
-from dab.benchmark.running import memory
+from dab.benchmark.running.evaluation import STEP_FIELDS, Evaluation, asks_for, stream_of
 from dab.benchmark.running.interrupts import Interrupts
-from dab.benchmark.running.loggers import Journal, Logger
+from dab.benchmark.running.journal import Journal
+from dab.benchmark.running.loggers import Logger
 from dab.benchmark.running.progress_file import ProgressFile
 from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.tasks.task import Task
-from dab.parts.step import Step
-from dab.streams import Batch, Shard, Stream
+from dab.data.images import Images
+from dab.streams import Shard, Stream
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["Interrupted", "Watch", "run", "stream_of"]
+__all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "run"]
 
 logger = logging.getLogger("dab")
 
-CHECKPOINT = "checkpoint.pt"
-# What methods are made of besides their own files, and the shipped models.
-SHARED = (
-    "*.py",
-    "parts/*.py",
-    "augmentations/*.py",
-    "buffers/*.py",
-    "outputs/*.py",
-    "models/vit.py",
-)
-STEP_FIELDS = [field.name for field in fields(Step)]
+# The fields of a checkpoint.
+STATE = {"adapter", "done", "seconds", "predictions", "steps", "recorder", "peak_memory"}
+POLL = 1.0  # seconds from one look at another process's run to the next
 
 Watch = Callable[[Cell, int, int], None]
 """Called after each batch with the images seen and the images of the whole stream."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop and has left a checkpoint to go on from."""
+    """A run was asked to stop and has left a checkpoint to resume from."""
+
+
+class ClaimedError(RuntimeError):
+    """Another process is making the run."""
 
 
 def run(
@@ -72,22 +68,25 @@ def run(
     checkpoint_every: int = 200,
     watch: Watch = lambda cell, seen, samples: None,
     loggers: Sequence[Logger] = (),
+    wait: bool = True,
 ) -> Result:
-    """The result of a cell: read if it is there, continued if it was begun, else run.
+    """The result of a cell: read if the run is finished, resumed if it was started, else made.
 
-    The source model is run first on the same stream, if it has not been: its error is part of
-    every other run's identity, and what they are compared with.
+    The source model runs first on the same stream, unless it already has: its error is what other
+    runs are compared with, and part of their identity.
 
     Args:
         cell: what to run.
         task: the model and images it names.
         out: the folder of all results, on disk or in an object store
-            (`dab.utils.files.location`); the run gets a folder in it, named by its identity card.
+            (`dab.utils.files.location`); the run gets a folder in it, named by its `RunCard`.
         cache: folder for corrupted images; None for the user's.
-        workers: processes that make images ahead; None for one if any are still to be made.
+        workers: processes that make images ahead; None for one if any have to be made.
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
-        loggers: are told what each window was like; see `dab.benchmark.running.loggers`.
+        loggers: are told the metrics of each window; see `dab.benchmark.running.loggers`.
+        wait: if another process is making the run, wait for its result; False raises a
+            `ClaimedError`, so that the caller can turn to another run.
     """
     if cell.data != task.name:
         raise ValueError(f"the cell is for {cell.data!r}, the task is {task.name!r}")
@@ -106,70 +105,144 @@ def run(
             checkpoint_every=checkpoint_every,
             watch=watch,
             loggers=loggers,
+            wait=wait,
         ).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / card.run_id
     if finished := Result.read(folder):
         return finished
-    files.remove_unfinished(folder)
-    if workers is None:
-        workers = 0 if stream.ready else cell.compute.readers
-    with cell.compute.threading():
-        evaluation = Evaluation(cell, task, stream)
-        return _evaluate(evaluation, card, folder, workers, checkpoint_every, watch, loggers)
+    with _claim(folder, wait):
+        if finished := Result.read(folder):  # meanwhile
+            return finished
+        files.remove_unfinished(folder)
+        if workers is None:
+            workers = 0 if stream.ready else cell.compute.readers
+        with cell.compute.threading():
+            started = _Run(cell, task, stream, card, folder)
+            return started.finish(workers, checkpoint_every, watch, loggers)
 
 
-def _evaluate(
-    evaluation: Evaluation,
-    card: RunCard,
-    folder: Location,
-    workers: int,
-    checkpoint_every: int,
-    watch: Watch,
-    loggers: Sequence[Logger],
-) -> Result:
-    """Go over the rest of the stream and leave the result in the folder."""
-    cell, stream = evaluation.cell, evaluation.stream
-    evaluation.resume(folder / CHECKPOINT)
-    progress = ProgressFile(folder, card, stream)
-    memory.restart_peak()
-    journal = Journal(loggers, card, stream, evaluation.done)
-    with Interrupts() as interrupts, journal:
+def _claim(folder: Location, wait: bool) -> claims.Claim:
+    """The claim to a run, once nobody else has it."""
+    told = False
+    while (claim := claims.try_claim(folder)) is None:
+        if not wait:
+            raise ClaimedError(f"{claims.holder(folder) or 'another process'} is making {folder}")
+        if not told:
+            logger.info("waiting for %s, which is making %s", claims.holder(folder), folder)
+            told = True
+        time.sleep(POLL)
+    return claim
+
+
+class _Run:
+    """An evaluation with everything around it that does not change its numbers."""
+
+    def __init__(
+        self, cell: Cell, task: Task, stream: Stream, card: RunCard, folder: Location
+    ) -> None:
+        self.cell, self.stream, self.card, self.folder = cell, stream, card, folder
+        self.evaluation = Evaluation(cell, task, stream)
+        self.recorder = Recorder(stream)
+        self.progress = ProgressFile(folder, card, stream)
+        self.peak_memory = 0.0
+        self._resume()
+        memory.restart_peak()
+
+    def finish(
+        self, workers: int, checkpoint_every: int, watch: Watch, loggers: Sequence[Logger]
+    ) -> Result:
+        """Go over the rest of the stream and write the result into the folder."""
+        evaluation, stream = self.evaluation, self.stream
+        journal = Journal(loggers, self.card, stream, evaluation.done)
+        with Interrupts() as interrupts, journal:
+            try:
+                device = self.cell.compute.device
+                for batch in stream.batches(evaluation.done, workers, device):
+                    evaluation.step(batch)
+                    self.recorder.note(batch, evaluation)
+                    self.progress.tell(evaluation.done, evaluation.predictions)
+                    journal.note(evaluation)
+                    watch(self.cell, stream.position(evaluation.done), stream.samples)
+                    if interrupts.requested and evaluation.done < len(stream):
+                        self._save()
+                        self.progress.tell(evaluation.done, evaluation.predictions, now=True)
+                        done = f"{evaluation.done} of {len(stream)} batches"
+                        raise Interrupted(f"stopped after {done}")
+                    if evaluation.done % checkpoint_every == 0:
+                        self._save()
+            except RuntimeError as error:
+                if not interrupts.requested:
+                    raise
+                # The signal reached a worker as well, and the loader reports its end wherever we
+                # are, maybe in the middle of an update: resume from the last checkpoint.
+                raise Interrupted("stopped while images were being made") from error
+            self._write_trace()
+            result = self._result()
+            result.write(self.folder)
+            (self.folder / CHECKPOINT).unlink(missing_ok=True)
+            self.progress.end()
+            journal.finish(result)
+        if mismatch := source_mismatch(result):
+            logger.warning(mismatch)
+        if interrupts.requested:  # in the last batch; more runs may follow
+            raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
+        return result
+
+    def _save(self) -> None:
+        self.peak_memory = max(self.peak_memory, memory.peak_mib())  # without the copies made here
+        save_checkpoint(self.folder, self.card, self._state())
+        memory.restart_peak()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **self.evaluation.state_dict(),
+            "recorder": self.recorder.state_dict(),
+            "peak_memory": self.peak_memory,
+        }
+
+    def _resume(self) -> None:
+        state = load_checkpoint(self.folder, self.card)
+        if state is None:
+            return
         try:
-            for batch in stream.batches(evaluation.done, workers, cell.compute.device):
-                evaluation.step(batch)
-                progress.tell(evaluation.done, evaluation.predictions)
-                journal.note(evaluation)
-                watch(cell, stream.position(evaluation.done), stream.samples)
-                if interrupts.requested and evaluation.done < len(stream):
-                    evaluation.save(folder / CHECKPOINT)
-                    progress.tell(evaluation.done, evaluation.predictions, now=True)
-                    raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
-                if evaluation.done % checkpoint_every == 0:
-                    evaluation.save(folder / CHECKPOINT)
-        except RuntimeError as error:
-            if not interrupts.requested:
-                raise
-            # The signal went to a worker too, and the loader reports its end wherever we are, maybe
-            # in the middle of an update: the last checkpoint is what is left.
-            raise Interrupted("stopped while images were being made") from error
-        evaluation.write_trace(folder)
-        result = evaluation.result(card)
-        result.write(folder)
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-        progress.end()
-        journal.finish(result)
-    if doubt := source_mismatch(result):
-        logger.warning(doubt)
-    if interrupts.requested:  # in the last batch; there may be other runs to come
-        raise Interrupted(f"stopped after {len(stream)} of {len(stream)} batches")
-    return result
+            if state.keys() != STATE:
+                raise ValueError(f"it has other fields: {', '.join(map(str, state))}")
+            peak = state["peak_memory"]
+            if type(peak) is not float or not 0 <= peak < float("inf"):
+                raise ValueError(f"peak_memory must be a finite number from 0, got {peak!r}")
+            recorder = Recorder(self.stream)
+            recorder.load_state_dict(state["recorder"])
+            self.evaluation.load_state_dict(state)
+        except Exception as error:  # whatever a method's own state makes of it
+            refuse_checkpoint(self.folder, error)
+            return
+        self.recorder, self.peak_memory = recorder, peak
 
+    def _write_trace(self) -> None:
+        """Write every prediction, what each call did, and what the buffer held.
 
-def stream_of(cell: Cell, task: Task, cache: Path | None) -> Stream:
-    """What a cell's method is shown."""
-    domains = task.data.domains(cell.corruptions, cell.severity, cell.setting, cache)
-    return Stream(domains, cell.setting, cell.seed, cell.batch_size, cell.shard)
+        Also `domain_sizes`, the number of images of each domain.
+        """
+        stream, evaluation = self.stream, self.evaluation
+        arrays = {
+            "predictions": evaluation.predictions.numpy(),
+            **dict(zip(STEP_FIELDS, evaluation.steps.numpy().T, strict=True)),
+            "domain_sizes": np.bincount(stream.domain, minlength=len(stream.domains)),
+            **self.recorder.arrays(),
+        }
+        with files.aside(self.folder / "trace.npz") as unfinished, unfinished.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    def _result(self) -> Result:
+        seconds = self.evaluation.seconds
+        return Result(
+            card=self.card,
+            **self.evaluation.numbers(),
+            seconds=seconds,
+            images_per_second=self.stream.samples / seconds,
+            peak_memory_mib=max(self.peak_memory, memory.peak_mib()),
+        )
 
 
 def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | None) -> RunCard:
@@ -177,7 +250,7 @@ def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | 
     model = dict(task.model_card)
     return RunCard(
         method=cell.method,
-        code=_code(cell.method),
+        code=code_fingerprint(frozenset(_classes(cell, task, stream))),
         options={name: _plain(cell, name) for name in cell.all_options()},
         data=DataCard(
             name=task.name,
@@ -199,6 +272,22 @@ def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | 
     )
 
 
+def _classes(cell: Cell, task: Task, stream: Stream) -> Iterable[type]:
+    """The classes of the method, the model's layers and the images, for the hash of their code."""
+    yield dab.method(cell.method)
+    yield from task.layers
+    for images in stream.parts:
+        yield from _image_classes(images)
+
+
+def _image_classes(images: Images) -> Iterable[type]:
+    """The class of images, and of those that they are made from."""
+    yield type(images)
+    for inner in vars(images).values():
+        if hasattr(inner, "batch") and hasattr(inner, "labels"):
+            yield from _image_classes(inner)
+
+
 def _shard(shard: Shard | None, stream: Stream) -> ShardCard | None:
     if shard is None:
         return None
@@ -206,19 +295,11 @@ def _shard(shard: Shard | None, stream: Stream) -> ShardCard | None:
     return ShardCard(shard.pieces, shard.kind, shard.number, dict(shown))
 
 
-def _code(method: str) -> str:
-    """A hash of the file that a method is written in, and of those that all methods share."""
-    package = Path(dab.__file__).parent
-    shared = [file for pattern in SHARED for file in sorted(package.glob(pattern))]
-    own = Path(inspect.getfile(dab.method(method)))
-    return fingerprint(*(file.read_text() for file in [own, *shared]))
-
-
 def _source_images(cell: Cell, task: Task) -> str | None:
     """A hash of the training images that a method is given."""
-    if "source_images" not in inspect.signature(dab.method(cell.method)).parameters:
+    if task.source_images is None or not asks_for(cell.method, "source_images"):
         return None
-    return None if task.source_images is None else fingerprint(task.source_images().numpy())
+    return fingerprint(task.source_images().numpy())
 
 
 def _plain(cell: Cell, name: str) -> Any:
@@ -228,122 +309,3 @@ def _plain(cell: Cell, name: str) -> Any:
     raise ValueError(
         f"{cell.method}'s option {name} must be a plain value in a benchmark, got {value!r}"
     )
-
-
-class Evaluation:
-    """An adapter on its way over a stream, with what it has predicted and done so far."""
-
-    def __init__(self, cell: Cell, task: Task, stream: Stream) -> None:
-        self.cell, self.stream = cell, stream
-        self.resets = cell.setting.shift == "reset_each_shift"
-        # On the processor, what others do is none of a run's cost; elsewhere it is not counted.
-        self.clock = time.process_time if cell.compute.is_cpu else time.perf_counter
-        self.adapter = _adapter(cell, task)
-        self.done = 0  # batches
-        self.seconds = 0.0
-        self.peak_memory = 0.0
-        self.predictions = torch.zeros(stream.samples, dtype=torch.int32)
-        self.steps = torch.zeros(len(stream), len(STEP_FIELDS), dtype=torch.float64)
-        self.recorder = Recorder(stream)
-
-    def step(self, batch: Batch) -> None:
-        """The prediction counts that was made before the adapter learned from the batch."""
-        began = self.clock()
-        if self.resets and self.stream.is_shift(self.done):
-            self.adapter.reset()
-        predicted = self.adapter(batch.images).argmax(dim=1).cpu()
-        self.seconds += self.clock() - began
-        at = self.stream.position(self.done)
-        self.predictions[at : at + len(predicted)] = predicted
-        record = asdict(self.adapter.last)
-        record["loss"] = float("nan") if record["loss"] is None else record["loss"]
-        self.steps[self.done] = torch.tensor(list(record.values()), dtype=torch.float64)
-        admitted = self.steps[: self.done + 1, STEP_FIELDS.index("admitted")]
-        self.recorder.note(self.done, batch, self.adapter, admitted)
-        self.done += 1
-
-    def record(self, start: int, end: int) -> dict[str, torch.Tensor]:
-        """What each call from one number to another did, by name."""
-        return dict(zip(STEP_FIELDS, self.steps[start:end].T, strict=True))
-
-    def save(self, file: Location) -> None:
-        """Leave everything behind that is needed to go on after the last batch."""
-        self.peak_memory = max(self.peak_memory, memory.peak_mib())  # but for the copies made here
-        state = {
-            "adapter": self.adapter.state_dict(),
-            "done": self.done,
-            "seconds": self.seconds,
-            "peak_memory": self.peak_memory,
-            "predictions": self.predictions,
-            "steps": self.steps,
-            "recorder": self.recorder.state_dict(),
-        }
-        with files.aside(file) as unfinished:
-            torch.save(state, unfinished)
-        del state
-        memory.restart_peak()
-
-    def resume(self, file: Location) -> None:
-        """Go on from a checkpoint, if there is one."""
-        if not file.exists():
-            return
-        try:
-            with file.open("rb") as opened:
-                if damaged := zipfile.ZipFile(opened).testzip():  # torch compares no checksums
-                    raise ValueError(f"its {damaged} is damaged")
-                opened.seek(0)
-                state = torch.load(opened, map_location="cpu", weights_only=True)
-            recorder = state.pop("recorder")
-            self.adapter.load_state_dict(state.pop("adapter"))
-        except Exception as error:  # torch.load fails in many ways on a damaged file
-            logger.warning("%s cannot be read, so the run starts again: %s", file, error)
-            return
-        self.recorder.load_state_dict(recorder)
-        vars(self).update(state)
-
-    def write_trace(self, folder: Location) -> None:
-        """Every prediction, what each call did, and what the buffer held, for a look into the run.
-
-        Besides, `domain_sizes`: how many images each domain has.
-        """
-        arrays = {
-            "predictions": self.predictions.numpy(),
-            **dict(zip(STEP_FIELDS, self.steps.numpy().T, strict=True)),
-            "domain_sizes": np.bincount(self.stream.domain, minlength=len(self.stream.domains)),
-            **self.recorder.arrays(),
-        }
-        with files.aside(folder / "trace.npz") as unfinished, unfinished.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-
-    def result(self, card: RunCard) -> Result:
-        wrong = self.predictions.numpy() != self.stream.labels
-        errors = errors_by_domain(self.stream, wrong)
-        window = window_size(self.stream)
-        total = dict(zip(STEP_FIELDS, self.steps.sum(dim=0).tolist(), strict=True))
-        return Result(
-            card=card,
-            error=sum(errors.values()) / len(errors),
-            errors=errors,
-            window=window,
-            windows=tuple(errors_by_window(wrong, window)),
-            predictions=fingerprint(self.predictions.numpy()),
-            updates=int(total["updated"]),
-            update_rate=total["updated"] / len(self.stream),
-            admitted=int(total["admitted"]),
-            skipped=int(total["skipped"]),
-            seconds=self.seconds,
-            images_per_second=self.stream.samples / self.seconds,
-            peak_memory_mib=max(self.peak_memory, memory.peak_mib()),
-        )
-
-
-def _adapter(cell: Cell, task: Task) -> Adapter:
-    """The cell's method around a fresh source model, with whatever it asks for beside options."""
-    asked = inspect.signature(dab.method(cell.method)).parameters
-    given: dict[str, Any] = {}
-    if "seed" in asked:
-        given["seed"] = cell.seed
-    if "source_images" in asked and task.source_images is not None:
-        given["source_images"] = task.source_images()
-    model = cell.compute.prepare(task.model())
-    return dab.create(cell.method, model, **given, **cell.options)

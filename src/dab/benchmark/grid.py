@@ -1,0 +1,327 @@
+"""A grid: methods with options, on data sets, in settings, with seeds. One call runs it.
+
+>>> grid = Grid(["tent", "dab capacity=64,256"], settings=["correlated"], seeds=[0, 1])
+>>> len(grid.cells())  # the source model first, then each method with each seed
+8
+>>> grid.cells()[0].method
+'source'
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dab.benchmark.cell import CPU, Cell, Method, parse_method
+from dab.benchmark.compute import Compute
+from dab.benchmark.engines import Resources, dispatch, engine_class
+from dab.benchmark.engines.failure import Failure
+from dab.benchmark.engines.job import Job
+from dab.benchmark.engines.view import View
+from dab.benchmark.results import tables
+from dab.benchmark.results.result import Result
+from dab.benchmark.results.summary import Row, summarize
+from dab.benchmark.running.loggers import create_logger
+from dab.benchmark.tasks.registry import SPECIAL, TaskRecipe, not_taken, task_factory
+from dab.data.corruptions import CORRUPTIONS, HELD_OUT
+from dab.data.errors import DataError
+from dab.streams import Setting, Shard
+from dab.utils.files import Location, location
+from dab.utils.suggest import unknown
+
+__all__ = ["Grid", "GridResults", "run_grid"]
+
+Methods = Sequence[str | Method]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Methods to compare, and the streams to compare them on.
+
+    All of it is checked when the grid is made; no image is read or made for that.
+
+    Args:
+        methods: each a `Method`, or text such as "dab capacity=64,256", which stands for one
+            method per value. A mapping gives each setting methods of its own. The source model is
+            always included.
+        data: names of data sets; `dab data list` shows them.
+        settings: each a `Setting`, or text such as "continual" or "correlated:0.1".
+        seeds: of the order of images, and of the methods.
+        corruptions: the domains, in order.
+        severity: of the corruptions, 1 to 5.
+        samples: images per domain; None for all.
+        batch_size: images per call.
+        shards: pieces of a stream, each for an adapter of its own; see `Shard.parse`. None runs
+            one adapter over the whole stream.
+        compute: device, precision and threads.
+        model: a name for `dab.load_model`; None for the default of each data set.
+        root: folder of data sets that are read from disk.
+        image_list: file with the images of ImageNet-C to show; None for the published ones.
+        source_images: folder with training images of the model, for methods that ask for some.
+        partial: accept an incomplete data set.
+
+    >>> Grid(["tnet"])
+    Traceback (most recent call last):
+    ValueError: unknown method 'tnet'; ...
+    """
+
+    methods: Methods | Mapping[str, Methods] = ()
+    data: Sequence[str] = ("glyphs",)
+    settings: Sequence[str | Setting] = ("correlated",)
+    seeds: Sequence[int] = (0,)
+    corruptions: Sequence[str] = CORRUPTIONS
+    severity: int = 5
+    samples: int | None = None
+    batch_size: int = 64
+    shards: Sequence[Shard] | None = None
+    compute: Compute = CPU
+    model: str | None = None
+    root: Path | None = None
+    image_list: Path | None = None
+    source_images: Path | None = None
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        for axis in ("data", "settings", "seeds", "corruptions"):
+            if isinstance(getattr(self, axis), str) or not getattr(self, axis):
+                raise ValueError(f"{axis} must be a non-empty list, got {getattr(self, axis)!r}")
+        for name in self.corruptions:
+            if name not in (known := CORRUPTIONS + HELD_OUT):
+                raise ValueError(unknown("corruption", name, known))
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples must be at least 1, got {self.samples}")
+        self.recipes()
+        self.cells()
+
+    def cells(self) -> list[Cell]:
+        """All cells; in each stream the source model first, since others are compared with it."""
+        shards: Sequence[Shard | None] = self.shards or [None]
+        return [
+            Cell(
+                method=name,
+                options=options,
+                data=data,
+                setting=setting,
+                seed=seed,
+                batch_size=self.batch_size,
+                corruptions=tuple(self.corruptions),
+                severity=self.severity,
+                compute=self.compute,
+                shard=shard,
+            )
+            for data in self.data
+            for setting in map(_setting, self.settings)
+            for name, options in self._methods(setting)
+            for seed in self.seeds
+            for shard in shards
+        ]
+
+    def _methods(self, setting: Setting) -> list[Method]:
+        chosen = self.methods
+        if isinstance(chosen, Mapping):
+            if str(setting) not in chosen:
+                available = ", ".join(chosen)
+                raise ValueError(f"the grid has no methods for {setting}, only for: {available}")
+            chosen = chosen[str(setting)]
+        methods: list[Method] = []
+        for method in chosen:
+            methods += parse_method(method) if isinstance(method, str) else [Method(*method)]
+        source = Method("source")
+        return [source, *(method for method in methods if method != source)]
+
+    def recipes(self) -> dict[str, TaskRecipe]:
+        """How to make the task of each data set, with those of the options that it takes."""
+        takes = {name: task_factory(name).takes for name in self.data}
+        given = {option: getattr(self, option) for option in SPECIAL if getattr(self, option)}
+        for option in given:
+            if not any(option in taken for taken in takes.values()):
+                raise ValueError(not_taken(option, self.data))
+        return {
+            name: TaskRecipe(
+                name,
+                samples=self.samples,
+                model=self.model,
+                **{option: _absolute(value) for option, value in given.items() if option in taken},
+            )
+            for name, taken in takes.items()
+        }
+
+    def jobs(
+        self,
+        out: str | Location = "results",
+        *,
+        cache: Path | None = None,
+        workers: int | None = None,
+        checkpoint_every: int = 200,
+        log: Sequence[str] = (),
+        imports: Sequence[str] = (),
+    ) -> list[Job]:
+        """The runs, with everything that another process needs to make them; see `run_grid`."""
+        recipes = self.recipes()
+        return [
+            Job(
+                cell,
+                recipes[cell.data],
+                _location(out).absolute(),
+                cache=None if cache is None else Path(cache).absolute(),
+                workers=workers,
+                checkpoint_every=checkpoint_every,
+                imports=tuple(
+                    str(Path(name).absolute()) if name.endswith(".py") else name for name in imports
+                ),
+                log=tuple(log),
+            )
+            for cell in self.cells()
+        ]
+
+
+def _setting(setting: str | Setting) -> Setting:
+    return Setting.parse(setting) if isinstance(setting, str) else setting
+
+
+def _absolute(value: Any) -> Any:
+    return Path(value).absolute() if isinstance(value, str | Path) else value
+
+
+def _location(out: str | Location) -> Location:
+    return location(out) if isinstance(out, str) else out
+
+
+@dataclass(frozen=True)
+class GridResults:
+    """The results of a grid as a table: one row per method and stream, over all its seeds.
+
+    In a notebook, the last line of a cell shows it as a table.
+
+    Args:
+        results: one per finished run.
+        failures: why the other cells have none.
+    """
+
+    results: Sequence[Result]
+    failures: Sequence[tuple[Cell, Failure]] = field(default=())
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Errors are in %: mean and standard deviation over the seeds."""
+        return summarize(self.results)
+
+    def to_markdown(self) -> str:
+        """Tables by method and by domain."""
+        return tables.document(self.rows)
+
+    def to_csv(self) -> str:
+        """One line per row, with the error of each domain."""
+        return tables.to_csv(self.rows)
+
+    def to_json(self) -> str:
+        """All fields of all rows."""
+        return tables.to_json(self.rows)
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame: one line per row, with the error of each domain as a column."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "to_pandas() needs pandas: pip install 'dab-tta[pandas]'", name="pandas"
+            ) from error
+        plain: list[dict[str, Any]] = json.loads(self.to_json())
+        return pandas.DataFrame([{**row, **row.pop("errors")} for row in plain])
+
+    def write(self, out: str | Location, name: str = "table") -> list[Location]:
+        """Write the tables into a folder as NAME.md, NAME.csv and NAME.json."""
+        return tables.write(self.rows, _location(out), name)
+
+    def _repr_html_(self) -> str:
+        return tables.to_html(tables.by_method(self.rows))
+
+
+def run_grid(
+    grid: Grid,
+    out: str | Location = "results",
+    *,
+    engine: str = "inline",
+    jobs: int | None = None,
+    address: str | None = None,
+    gpus_per_run: float | None = None,
+    slurm: Mapping[str, Any] | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    checkpoint_every: int = 200,
+    log: Sequence[str] = (),
+    imports: Sequence[str] = (),
+    view: View | None = None,
+) -> GridResults:
+    """Run a grid: cells that have a result are not run again, interrupted ones resume.
+
+    Args:
+        grid: what to run.
+        out: folder for the results, or the URL of an object store.
+        engine: "inline" runs in this process, "local" in worker processes; "ray" and "submitit"
+            use a cluster. Results are the same on all of them.
+        jobs: runs at a time; None for as many as fit.
+        address: of the cluster; None for the engine's default.
+        gpus_per_run: may be a fraction with Ray; None for a whole GPU if the device is one.
+        slurm: parameters of sbatch.
+        cache: folder for corrupted images; None for the user's cache.
+        workers: processes per run that prefetch images; None for one while any are to be made.
+        checkpoint_every: batches between two checkpoints.
+        log: names of loggers, such as "tensorboard".
+        imports: modules or .py files that register methods or data sets; other processes
+            import them before they run anything.
+        view: is told of the progress; None shows progress bars on stderr.
+    """
+    resources = Resources(
+        jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
+    )
+    create = engine_class(engine, resources)
+    if str(out).startswith("memory://") and not create.in_process:
+        raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
+    for name in log:
+        create_logger(name, _location(out))  # fails if its package is not installed
+    runs = grid.jobs(
+        out,
+        cache=cache,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+        log=log,
+        imports=imports,
+    )
+    images = stream_sizes(runs)
+    chosen = create(resources)
+    with _bars(runs, images) if view is None else nullcontext(view) as shown:
+        outcomes = dispatch(runs, chosen, shown)
+    return GridResults(
+        [outcome for outcome in outcomes if isinstance(outcome, Result)],
+        [
+            (job.cell, outcome)
+            for job, outcome in zip(runs, outcomes, strict=True)
+            if isinstance(outcome, Failure)
+        ],
+    )
+
+
+def _bars(runs: Sequence[Job], images: Mapping[str, int]) -> Any:
+    from dab.benchmark.engines.progress_bars import Bars
+
+    return Bars([(job.cell, images[job.stream_key]) for job in runs])
+
+
+def stream_sizes(jobs: Sequence[Job]) -> dict[str, int]:
+    """The images of each stream; all problems with the data are reported in one error."""
+    sizes, problems = {}, []
+    for job in jobs:
+        if job.cell.is_source:
+            try:
+                sizes[job.stream_key] = job.stream().samples
+            except DataError as error:
+                problems.append(str(error))
+    if problems:
+        raise DataError("\n".join(dict.fromkeys(problems)))
+    return sizes

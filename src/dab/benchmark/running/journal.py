@@ -1,0 +1,72 @@
+"""Tells loggers how a run is going."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from torch import Tensor
+
+from dab.benchmark.results.errors import window_size
+from dab.benchmark.results.identity import RunCard
+from dab.benchmark.results.result import Result
+from dab.benchmark.running.evaluation import Evaluation
+from dab.benchmark.running.loggers import Logger
+from dab.streams import Stream
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """Tells loggers of a run, window by window.
+
+    The metrics are `error` in %; `fill`, the images in the buffer; `admitted`, as a share of the
+    images; `updated`, as a share of the calls; and `loss`, if there was an update.
+    """
+
+    def __init__(self, loggers: Sequence[Logger], card: RunCard, stream: Stream, done: int) -> None:
+        self.loggers, self.card, self.stream = loggers, card, stream
+        self.calls = window_size(stream) // stream.batch_size  # in a window
+        self._told = done
+
+    def __enter__(self) -> Journal:
+        for logger in self.loggers:
+            logger.start(self.card, self.stream.position(self._told))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            for logger in self.loggers:
+                logger.finish(None)
+
+    def note(self, evaluation: Evaluation) -> None:
+        """Tell of the last window, if one has just ended."""
+        done = evaluation.done
+        if not self.loggers or (done % self.calls and done < len(self.stream)):
+            return
+        metrics = self._metrics(evaluation.predictions, evaluation.record(self._told, done))
+        for logger in self.loggers:
+            logger.log(self.stream.position(done), metrics)
+        self._told = done
+
+    def _metrics(self, predictions: Tensor, steps: Mapping[str, Tensor]) -> dict[str, float]:
+        end = self.stream.position(self._told) + int(steps["samples"].sum())
+        window = slice(self.stream.position(self._told), end)
+        wrong = predictions[window].numpy() != self.stream.labels[window]
+        losses = steps["loss"][~steps["loss"].isnan()]
+        metrics = {
+            "error": 100 * float(wrong.mean()),
+            "fill": float(steps["fill"][-1]),
+            "admitted": float(steps["admitted"].sum() / steps["samples"].sum()),
+            "updated": float(steps["updated"].mean()),
+        }
+        return metrics | ({"loss": float(losses.mean())} if len(losses) else {})
+
+    def finish(self, result: Result) -> None:
+        for logger in self.loggers:
+            logger.finish(result)

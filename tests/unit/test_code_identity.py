@@ -1,0 +1,259 @@
+"""Which code a run's identity covers: every module of the package is touched in turn."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+import dab
+from dab.benchmark.results.code import code_fingerprint, modules_of, own_code
+from dab.data.corrupted_images import CorruptedImages
+from dab.data.datasets.cifar10 import CIFAR10
+from dab.data.datasets.cifar100 import CIFAR100
+from dab.data.datasets.folder import FolderImages
+from dab.data.datasets.glyphs import Glyphs
+from dab.data.datasets.gtsrb import GTSRB
+from dab.data.images import Subset
+from dab.models.classifier import Classifier
+from dab.models.vit import ViT
+from dab.utils.imports import import_own
+
+PACKAGE = Path(dab.__file__).parent
+
+BUILT_IN = [
+    *[
+        "adacontrast",
+        "cotta",
+        "dab",
+        "eata",
+        "lame",
+        "note",
+        "roid",
+        "rotta",
+        "sar",
+        "source",
+        "tent",
+    ]
+]
+
+# The classes that the runs to try are made of: each method on glyphs, and other data sets.
+RUNS: dict[str, set[type]] = {
+    **{name: {dab.method(name), ViT, CorruptedImages, Glyphs} for name in BUILT_IN},
+    "on cifar10": {dab.method("tent"), ViT, Subset, CorruptedImages, CIFAR10},
+    "on cifar100": {dab.method("tent"), ViT, CorruptedImages, CIFAR100},
+    "on gtsrb": {dab.method("tent"), ViT, CorruptedImages, GTSRB},
+    "on a folder": {dab.method("tent"), Classifier, FolderImages},
+}
+EVERY = set(RUNS)
+DECODED = {"on a folder", "on gtsrb"}
+CORRUPTED = EVERY - {"on a folder"}
+TENT = {"tent", "on cifar10", "on cifar100", "on gtsrb", "on a folder"}
+AUGMENTING = {"adacontrast", "cotta", "roid", "rotta"}
+
+# Every module has its place in these two tables. A new one: can it change a number, and whose?
+CHANGES: dict[str, set[str]] = {
+    "dab.adapter": EVERY,
+    "dab.registry": EVERY,
+    "dab.augmentations": AUGMENTING,
+    "dab.augmentations.color": AUGMENTING,
+    "dab.augmentations.geometry": AUGMENTING,
+    "dab.augmentations.views": AUGMENTING,
+    "dab.benchmark.compute": EVERY,
+    "dab.benchmark.results.errors": EVERY,
+    "dab.benchmark.running.evaluation": EVERY,
+    "dab.buffers": EVERY,
+    "dab.buffers.balanced": EVERY,
+    "dab.buffers.buffer": EVERY,
+    "dab.buffers.cstu": EVERY,
+    "dab.buffers.pbrs": EVERY,
+    "dab.buffers.storage": EVERY,
+    "dab.buffers.trigger": EVERY,
+    "dab.data.cache": CORRUPTED,
+    "dab.data.corrupted_images": CORRUPTED,
+    "dab.data.corruptions": CORRUPTED,
+    "dab.data.corruptions.blur": CORRUPTED,
+    "dab.data.corruptions.color": CORRUPTED,
+    "dab.data.corruptions.digital": CORRUPTED,
+    "dab.data.corruptions.filters": CORRUPTED,
+    "dab.data.corruptions.noise": CORRUPTED,
+    "dab.data.corruptions.pixels": CORRUPTED,
+    "dab.data.corruptions.registry": CORRUPTED,
+    "dab.data.corruptions.textures": CORRUPTED,
+    "dab.data.corruptions.weather": CORRUPTED,
+    "dab.data.datasets.cifar10": {"on cifar10"},
+    "dab.data.datasets.cifar100": {"on cifar100"},
+    "dab.data.datasets.cifar_batches": {"on cifar10", "on cifar100"},
+    "dab.data.datasets.folder": DECODED,
+    "dab.data.datasets.glyphs": set(BUILT_IN),
+    "dab.data.datasets.gtsrb": {"on gtsrb"},
+    "dab.data.decoding": DECODED,
+    "dab.data.images": EVERY,
+    "dab.data.transform": DECODED,
+    "dab.methods.adacontrast": {"adacontrast"},
+    "dab.methods.cotta": {"cotta"},
+    "dab.methods.dab": {"dab"},
+    "dab.methods.eata": {"eata"},
+    "dab.methods.lame": {"lame"},
+    "dab.methods.note": {"note"},
+    "dab.methods.periodic": {"note", "rotta"},
+    "dab.methods.roid": {"roid"},
+    "dab.methods.rotta": {"rotta"},
+    "dab.methods.sar": {"sar"},
+    "dab.methods.source": {"lame", "source"},
+    "dab.methods.tent": TENT,
+    "dab.models.classifier": {"on a folder"},
+    "dab.models.vit": CORRUPTED,
+    "dab.outputs": EVERY,
+    "dab.outputs.batch_prior": EVERY,
+    "dab.outputs.causal_prior": EVERY,
+    "dab.outputs.lame": EVERY,
+    "dab.outputs.output": EVERY,
+    "dab.parts.batch_norm": {"note", "rotta", *TENT},
+    "dab.parts.borrow": EVERY,
+    "dab.parts.ema": EVERY,
+    "dab.parts.features": EVERY,
+    "dab.parts.functional": EVERY,
+    "dab.parts.layers": EVERY,
+    "dab.parts.named_tensors": {"eata"},
+    "dab.parts.options": EVERY,
+    "dab.parts.parameters": EVERY,
+    "dab.parts.ring_buffer": {"adacontrast"},
+    "dab.parts.snapshot": EVERY,
+    "dab.parts.step": EVERY,
+    "dab.parts.teacher": {"adacontrast", "cotta", "rotta"},
+    "dab.parts.validation": EVERY,
+    "dab.streams": EVERY,
+    "dab.streams.orders": EVERY,
+    "dab.streams.setting": EVERY,
+    "dab.streams.shard": EVERY,
+    "dab.streams.stream": EVERY,
+}
+CHANGES_NOTHING = [
+    "dab",  # re-exports
+    "dab.__main__",
+    "dab.testing*",
+    "dab.benchmark",
+    *(f"dab.benchmark.{name}" for name in ("cell", "estimate", "grid", "suites")),  # on the card
+    "dab.benchmark.engines*",
+    "dab.benchmark.tasks*",  # images and weights are on the card
+    "dab.benchmark.results",
+    *(f"dab.benchmark.results.{name}" for name in ("code", "identity", "published", "result")),
+    *(f"dab.benchmark.results.{name}" for name in ("shards", "summary", "tables")),
+    "dab.benchmark.running",
+    *(f"dab.benchmark.running.{name}" for name in ("checkpoint", "claims", "interrupts")),
+    *(f"dab.benchmark.running.{name}" for name in ("journal", "memory", "progress_file")),
+    *(f"dab.benchmark.running.{name}" for name in ("recorder", "run")),
+    "dab.benchmark.running.loggers*",
+    "dab.cli*",
+    "dab.data",
+    *(f"dab.data.{name}" for name in ("errors", "make_imagenet_c", "verify")),
+    "dab.data.datasets",
+    "dab.data.datasets.cifar_c",  # the pixels are on the card
+    "dab.data.datasets.gtsrb",  # reads by folder and images
+    "dab.data.datasets.imagenet*",  # the list of images is on the card
+    "dab.methods",  # registers
+    "dab.models",
+    # What loads and trains models: their weights and preprocessing are on the card.
+    *(f"dab.models.{name}" for name in ("checkpoints", "libraries", "lite0", "loading", "zoo")),
+    "dab.models.sources*",
+    "dab.models.train*",
+    "dab.parts",
+    "dab.report*",
+    "dab.serve*",
+    "dab.utils*",
+]
+
+
+def modules() -> dict[str, Path]:
+    """All modules of the package, with their files' paths below it."""
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        path = file.relative_to(PACKAGE)
+        words = [word for word in path.with_suffix("").parts if word != "__init__"]
+        found[".".join(["dab", *words])] = path
+    return found
+
+
+def test_every_module_has_one_place():
+    for name in modules():
+        changes_nothing = any(fnmatchcase(name, pattern) for pattern in CHANGES_NOTHING)
+        assert changes_nothing != (name in CHANGES), (
+            f"put {name} into CHANGES or CHANGES_NOTHING: can it change the numbers of a run?"
+        )
+    assert CHANGES.keys() <= modules().keys()
+
+
+def test_touching_a_module_changes_the_runs_that_depend_on_it_and_no_others(tmp_path):
+    package = tmp_path / "dab"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "weights"))
+    before = {name: own_code(classes, package) for name, classes in RUNS.items()}
+    assert before == {name: own_code(classes) for name, classes in RUNS.items()}
+    wrong = {}
+    for name, path in modules().items():
+        text = (package / path).read_text()
+        (package / path).write_text(f"{text}\n# touched\n")
+        changed = {run for run in RUNS if own_code(RUNS[run], package) != before[run]}
+        (package / path).write_text(text)
+        if changed != CHANGES.get(name, set()):
+            wrong[name] = changed
+    assert wrong == {}
+
+
+def test_the_hash_is_made_once_per_process():
+    classes = frozenset(RUNS["dab"])
+    assert code_fingerprint(classes) == own_code(classes)
+    hits = code_fingerprint.cache_info().hits
+    code_fingerprint(classes)
+    assert code_fingerprint.cache_info().hits == hits + 1
+
+
+IMPORTS = {
+    "at the top": ("from dab.parts.teacher import Teacher", True),
+    "of the module": ("import dab.parts.teacher", True),
+    "from the package": ("from dab.parts import teacher", True),
+    "in a function": ("def later():\n    from dab.parts.teacher import Teacher", True),
+    "in a condition": ("if True:\n    import dab.parts.teacher as t", True),
+    "through another": ("from dab.methods import CoTTA", True),
+    "through the root": ("import dab\nlater = lambda: dab.DAB", False),
+    "for type checkers": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import dab.parts.teacher",
+        False,
+    ),
+    "in a text": ("'import dab.parts.teacher'", False),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_a_class_from_outside_counts_with_its_file_and_what_it_imports(name, tmp_path):
+    text, imports_it = IMPORTS[name]
+    file = tmp_path / f"own_{name.replace(' ', '_')}.py"
+    file.write_text(f"{text}\nclass Own: ...\n")
+    own = import_own(str(file)).Own
+    found = modules_of({own})
+    assert ("dab.parts.teacher" in found) == imports_it
+    assert "dab.methods.tent" not in found  # registering all methods is not using them
+    assert ("dab.methods.dab" in found) == (name == "through the root")
+    before = own_code({own})
+    file.write_text(f"{text}\nclass Own: pass\n")
+    assert own_code({own}) != before
+
+
+def test_relative_imports_are_followed(tmp_path):
+    package = tmp_path / "dab"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "weights"))
+    tent = package / "methods" / "tent.py"
+    assert "dab.methods.roid" not in modules_of(RUNS["tent"], package)
+    tent.write_text(f"from .roid import ROID\nfrom ..parts import ring_buffer\n{tent.read_text()}")
+    found = modules_of(RUNS["tent"], package)
+    assert {"dab.methods.roid", "dab.parts.ring_buffer"} <= found
+
+
+def test_libraries_do_not_count():
+    import torch
+
+    assert own_code({torch.nn.Linear, dict}) == own_code(set())
+    assert "torch" in sys.modules
