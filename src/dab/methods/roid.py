@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.augmentations import augment
+from dab.augmentations import mild
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import (
@@ -88,7 +88,7 @@ class ROID(Adapter):
         kept = w_div >= w_div.mean()
         w = (w_div * w_cert / self.temperature).exp()[kept]
         with torch.enable_grad():
-            view = self.run(augment(images[kept], self.generator))
+            view = self.run(mild(images[kept], self.generator))
             seen = logits[kept]
             consistency = (cross_entropy(seen, view) + cross_entropy(view, seen)) / 2
             loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
