@@ -1,8 +1,9 @@
-"""Finding the normalization layers of a model by what they are, not by what they are called."""
+"""Finding the layers of a model by what they are, not by what they are called."""
 
 from __future__ import annotations
 
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 __all__ = [
     "all_parameters",
@@ -19,6 +20,14 @@ TORCH_NORMS = (
     nn.GroupNorm,
     nn.LayerNorm,
     nn.RMSNorm,
+)
+
+WEIGHTED = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.MultiheadAttention,
+    ParametrizationList,
 )
 
 SCALES = ("weight", "scale", "gamma")
@@ -115,8 +124,30 @@ def _blocks(model: nn.Module) -> list[str]:
 
 
 def all_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Every weight and bias of a model, by name."""
-    found = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
+    """Every weight and bias of a model, by name.
+
+    Those are the parameters of linear, convolution, attention and normalization layers, whatever
+    they are called: the fused projections of `nn.MultiheadAttention` count, as do the originals of
+    parametrized weights. Parameters of a model's own, such as position embeddings, class tokens
+    and layer scales, do not.
+
+    >>> list(all_parameters(nn.MultiheadAttention(4, 2, bias=False)))
+    ['in_proj_weight', 'out_proj.weight']
+    """
+    weighted = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, WEIGHTED) or _is_norm(module)
+        for parameter in module.parameters(recurse=False)
+    }
+    found = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if id(parameter) in weighted and parameter.is_floating_point()
+    }
     if not found:
-        raise ValueError(f"{type(model).__name__} has no parameters to train")
+        raise ValueError(
+            f"{type(model).__name__} has no linear, convolution, attention or normalization layer "
+            "with parameters to train, so this method cannot adapt it"
+        )
     return found
