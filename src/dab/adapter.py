@@ -60,6 +60,7 @@ class Adapter(nn.Module, ABC):
     year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
     forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
+    answers_after_update: ClassVar[bool] = False  # then there is no prediction before `adapt`
     scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 
@@ -107,7 +108,8 @@ class Adapter(nn.Module, ABC):
         """Learn from a batch and its predictions; return the logits to answer with.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        `self.last` is there to be filled in.
+        `self.last` is there to be filled in. A method that `answers_after_update` gets no
+        predictions, that is logits without rows, and predicts by itself with `self.answer`.
         """
 
     def begin(self, classes: int) -> Any:
@@ -330,9 +332,14 @@ class Adapter(nn.Module, ABC):
 
     def _call(self, batch: Tensor) -> Tensor:
         """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
+        self.last = Step(samples=len(batch))
+        if self.answers_after_update and self.classes is not None:
+            answer = self.adapt(batch, batch.new_empty((0, self.classes))).detach()
+            if _is_finite(answer):
+                return self._corrected(answer)
+            self._start_again(len(batch))  # and predict first, to find out what is not finite
         with torch.set_grad_enabled(self.learns_from_prediction):
             logits = self.answer(batch)
-        self.last = Step(samples=len(batch))
         if self.classes is None:
             self.classes = logits.shape[1]
             self.images_like = batch.new_empty((0, *batch.shape[1:]))
