@@ -39,6 +39,7 @@ class SAR(Adapter):
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
+        entropy_below: samples of a lower entropy are certain, as a share of log C.
         rho: how far the weights are moved uphill before the gradient is taken.
         reset_below: the source weights come back when the running loss falls below.
         lr: learning rate of SGD.
@@ -59,6 +60,7 @@ class SAR(Adapter):
         model: nn.Module,
         *,
         layers: Layers = "all",
+        entropy_below: NonNegative = 0.4,
         rho: NonNegative = 0.05,
         reset_below: NonNegative = 0.2,
         lr: Rate = 1e-3,
@@ -70,13 +72,13 @@ class SAR(Adapter):
         trained = norm_parameters(model) if layers == "all" else early_norm_parameters(model)
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
         super().__init__(model, trained, sgd, seed, output, features)
-        self.rho, self.reset_below = rho, reset_below
+        self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
 
     def begin(self, classes: int) -> Memory:
         return Memory(mean_loss=None)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        threshold = 0.4 * math.log(logits.shape[1])  # E_0
+        threshold = self.entropy_below * math.log(logits.shape[1])  # E_0
         with torch.enable_grad():
             entropies = entropy(logits)
             certain = entropies < threshold  # S1
