@@ -26,7 +26,7 @@ from dab.parts.layers import norm_parameters
 from dab.parts.options import Momentum, Positive, Rate, Seed, Share
 from dab.registry import register
 
-__all__ = ["ROID"]
+__all__ = ["ROID", "Memory"]
 
 
 @dataclass
@@ -94,5 +94,9 @@ class ROID(Adapter):
             loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
         if self.learn(loss):
             memory.tendency = follow(memory.tendency, y)
-            self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+            self.regularize()
         return logits
+
+    def regularize(self) -> None:
+        """Pull the weights back after an update: theta <- 0.99 theta + 0.01 theta_0."""
+        self.trained.ensemble(self.ensemble)

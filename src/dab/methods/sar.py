@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +13,12 @@ from dab.adapter import Adapter
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
-from dab.parts.layers import early_norm_parameters, norm_parameters
+from dab.parts.layers import Layers, chosen_norm_parameters
 from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
 from dab.registry import register
 
 __all__ = ["SAR"]
-
-Layers = Literal["all", "early"]
 
 
 @dataclass
@@ -69,9 +66,8 @@ class SAR(Adapter):
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        trained = norm_parameters(model) if layers == "all" else early_norm_parameters(model)
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
-        super().__init__(model, trained, sgd, seed, output, features)
+        super().__init__(model, chosen_norm_parameters(model, layers), sgd, seed, output, features)
         self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
 
     def begin(self, classes: int) -> Memory:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 __all__ = [
+    "Layers",
     "all_parameters",
     "batch_norms",
+    "chosen_norm_parameters",
     "early_norm_parameters",
     "norm_layers",
     "norm_parameters",
 ]
+
+Layers = Literal["all", "early"]
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 TORCH_NORMS = (
@@ -104,6 +110,11 @@ def early_norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         for name, parameter in norm_parameters(model).items()
         if name.rpartition(".")[0] in early
     }
+
+
+def chosen_norm_parameters(model: nn.Module, layers: Layers) -> dict[str, nn.Parameter]:
+    """The parameters of "all" normalization layers, or only of the "early" ones."""
+    return norm_parameters(model) if layers == "all" else early_norm_parameters(model)
 
 
 def _blocks(model: nn.Module) -> list[str]:
