@@ -1,4 +1,4 @@
-"""Warping, blurring and shuffling of batches. Outside of an image, its edge pixels are repeated."""
+"""Warping and blurring of batches. Outside of an image, its edge pixels are repeated."""
 
 from __future__ import annotations
 

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dab.augmentations.color import brightness, contrast, gamma, gray, hue, saturation
 from dab.augmentations.geometry import blur, extend, rotation, warp
 from dab.parts.validation import check_images
 
-__all__ = ["augment", "mild", "strong", "weak"]
+__all__ = ["augment", "mild", "shuffle_patches", "strong", "weak"]
 
 # A color transform and the bounds of its strength, which is drawn uniformly.
 Jitter = tuple[Callable[[Tensor, Tensor], Tensor], float, float]
@@ -139,6 +140,35 @@ def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True
     _change(view, _chance(0.5, count, generator), partial(_blurred, size=size), sigma)
     _change(view, _chance(0.5, count, generator), _flipped)
     return view.clamp_(0, 1).to(images.dtype)
+
+
+@torch.no_grad()
+def shuffle_patches(images: Tensor, per_side: int, generator: torch.Generator) -> Tensor:
+    """DeYO's view: the patches of each image in random order, which takes away its shape.
+
+    Images whose sides are not multiples of `per_side` are resized to the next smaller size, and
+    back afterwards.
+
+    >>> shuffle_patches(torch.rand(4, 3, 32, 32), 4, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    source = _prepared(images)
+    count, channels, height, width = source.shape
+    rows, columns = (max(1, side // per_side) for side in (height, width))  # of a patch
+    view = _resized(source, per_side * rows, per_side * columns)
+    grid = view.view(count, channels, per_side, rows, per_side, columns)
+    patches = grid.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+    order = torch.rand(count, per_side**2, generator=generator, dtype=torch.float64).argsort()
+    patches = patches[torch.arange(count)[:, None], order]
+    grid = patches.view(count, per_side, per_side, channels, rows, columns)
+    shuffled = grid.permute(0, 3, 1, 4, 2, 5).reshape(view.shape)
+    return _resized(shuffled, height, width).to(images.dtype)
+
+
+def _resized(images: Tensor, height: int, width: int) -> Tensor:
+    if images.shape[2:] == (height, width):
+        return images
+    return F.interpolate(images, (height, width), mode="bilinear")
 
 
 def _prepared(images: Tensor) -> Tensor:

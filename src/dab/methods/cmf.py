@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from dab.methods import roid
+from dab.methods.roid import ROID
+from dab.methods.roid import Memory as ROIDMemory
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import uniform
-from dab.parts.options import Momentum, Positive, Rate, Seed, Share
+from dab.parts.options import Momentum, Positive, Range, Rate, Seed, Share
+from dab.parts.teacher import Teacher
 from dab.registry import register
 
 __all__ = ["CMF"]
 
 PAPER_SIZE = 38_400  # trained numbers of the ViT-B/16 that `noise` was chosen on
-CERTAIN = 0.9999  # a gain above is taken for 1
+CERTAIN = 0.9999  # a beta above counts as 1
 
 
 @dataclass
-class Memory(roid.Memory):
+class Memory(ROIDMemory):
     """What CMF remembers of its stream."""
 
-    hidden: list[Tensor]  # h: the filtered weights
-    variance: float = 0.0  # v
+    hidden: Teacher  # h: the filtered weights
+    variance: Annotated[float, Range(0)] = 0.0  # v
 
 
 @register("cmf")
-class CMF(roid.ROID):
-    """ROID whose weights follow a filtered state between the source and the adapted weights.
+class CMF(ROID):
+    """ROID whose weights are pulled to a filtered state between the source and what was learned.
 
     Args:
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
-        alpha: how much of the hidden state is kept against the source in a prediction step.
-        gamma: how much of the adapted weights is kept against the hidden state after an update.
-        noise: q, the variance added per step, for 38,400 trained numbers and in proportion.
-        least_gain: beta never falls below it.
+        alpha: share of the hidden state that is kept against the source before it is corrected.
+        gamma: share of the adapted weights that is kept against the hidden state after an update.
+        noise: q, the variance added per update, for 38,400 trained numbers and in proportion.
+        least_kept: smallest beta, the share of the hidden state that a correction keeps.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         seed: of the augmentations.
@@ -60,7 +62,7 @@ class CMF(roid.ROID):
         alpha: Share = 0.99,
         gamma: Share = 0.99,
         noise: Positive = 0.005,
-        least_gain: Share = 0.89,
+        least_kept: Share = 0.89,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
         seed: Seed = 0,
@@ -76,20 +78,20 @@ class CMF(roid.ROID):
             output=output,
             features=features,
         )
-        self.alpha, self.gamma, self.least_gain = alpha, gamma, least_gain
+        self.alpha, self.gamma, self.least_kept = alpha, gamma, least_kept
         self.noise = noise * sum(theta.numel() for theta in self.trained.source) / PAPER_SIZE
 
     def begin(self, classes: int) -> Memory:
-        return Memory(uniform(classes), hidden=[theta.clone() for theta in self.trained.source])
+        return Memory(uniform(classes), hidden=Teacher(self.trained))
 
     def regularize(self) -> None:
         """One step of the filter, then theta <- gamma theta + (1 - gamma) h."""
         memory: Memory = self.memory
-        predicted = torch._foreach_lerp(memory.hidden, self.trained.source, 1 - self.alpha)
+        memory.hidden.follow(self.alpha, self.trained.source)  # p = alpha h + (1 - alpha) theta_0
         variance = self.alpha**2 * memory.variance + self.noise
-        trust = 1 - self.noise  # r
-        beta = max(self.least_gain, trust / (variance + trust))
+        r = 1 - self.noise
+        beta = max(self.least_kept, r / (variance + r))
         beta = 1.0 if beta > CERTAIN else beta
         memory.variance = beta * variance
-        memory.hidden = torch._foreach_lerp(predicted, self.trained.masters, 1 - beta)
-        self.trained.pull(memory.hidden, self.gamma)
+        memory.hidden.follow(beta)  # h = beta p + (1 - beta) theta
+        self.trained.ensemble(self.gamma, memory.hidden.values)

@@ -1,4 +1,4 @@
-"""DeYO: entropy minimization on samples that need their shape to be recognized (Lee et al., 2024)."""
+"""DeYO: entropy minimization on samples recognized by their shape (Lee et al., 2024)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class DeYO(Adapter):
             quarter of the blocks and the final norm (DeYO's own paper).
         entropy_below: samples of a lower entropy are certain, as a share of log C.
         entropy_weight: E_0 of the weights exp(E_0 - H), as a share of log C.
-        plpd_above: how much probability of the predicted class has to go with the shape.
+        plpd_above: a sample is trained on if the probability of its predicted class falls by more
+            when its patches are shuffled.
         patches: per side of the grid whose cells are shuffled.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
@@ -74,13 +75,15 @@ class DeYO(Adapter):
             entropies = entropy(logits)
         certain = (entropies.detach() < self.entropy_below * most).nonzero().flatten()  # S1
         if not len(certain):
+            self.last.reason = "no update: no sample is certain enough"
             return logits
         shuffled = shuffle_patches(images[certain], self.patches, self.generator)
         labels = y[certain].argmax(dim=1, keepdim=True)
-        # PLPD = y_c(x) - y_c(x'): what the prediction loses with the shape.
+        # PLPD = y_c(x) - y_c(x'): what the prediction loses without the shape.
         plpd = (y[certain] - probabilities(self.run(shuffled))).gather(1, labels).flatten()
         kept = plpd > self.plpd_above  # S2
         if not kept.any():
+            self.last.reason = "no update: no certain sample is recognized by its shape"
             return logits
         with torch.enable_grad():
             h, plpd = entropies[certain[kept]], plpd[kept]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import generalized_cross_entropy
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Rate, Seed, Share
+from dab.parts.options import Momentum, Range, Rate, Seed
 from dab.registry import register
 
 __all__ = ["RPL"]
@@ -24,7 +25,7 @@ class RPL(Adapter):
 
     Args:
         model: any image classifier with normalization layers.
-        q: of the generalized cross-entropy: near 0 it is the cross-entropy, 1 is the error.
+        q: exponent of the loss: near 0 it is the cross-entropy, at 1 the expected error.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         seed: unused, as nothing is random.
@@ -42,7 +43,7 @@ class RPL(Adapter):
         self,
         model: nn.Module,
         *,
-        q: Share = 0.8,
+        q: Annotated[float, Range(above=0, most=1)] = 0.8,
         lr: Rate = 5e-4,
         momentum: Momentum = 0.9,
         seed: Seed = 0,
