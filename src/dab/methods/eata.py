@@ -21,6 +21,7 @@ from dab.parts.inputs import to_images
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["EATA"]
@@ -49,6 +50,7 @@ class EATA(Adapter):
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         batch_size: of the Fisher batches that a single tensor of source images is cut into.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -72,12 +74,13 @@ class EATA(Adapter):
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
         batch_size: Count = 64,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
         self.margin, self.fisher_weight = margin, fisher_weight
         shapes = [source.shape for source in self.trained.source]
         self.fisher = NamedTensors(dict(zip(self.trained.names, shapes, strict=True)))

@@ -17,6 +17,7 @@ from dab.parts.functional import entropy
 from dab.parts.layers import early_norm_parameters, norm_parameters
 from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["SAR"]
@@ -43,6 +44,7 @@ class SAR(Adapter):
         reset_below: the source weights come back when the running loss falls below.
         lr: learning rate of SGD.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -63,13 +65,14 @@ class SAR(Adapter):
         reset_below: NonNegative = 0.2,
         lr: Rate = 1e-3,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         trained = norm_parameters(model) if layers == "all" else early_norm_parameters(model)
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
-        super().__init__(model, trained, sgd, seed, output, features)
+        super().__init__(model, trained, sgd, seed, output, features, statistics)
         self.rho, self.reset_below = rho, reset_below
 
     def begin(self, classes: int) -> Memory:
