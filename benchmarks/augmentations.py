@@ -1,8 +1,8 @@
-"""The augmentations in plain torch against the same in kornia: python -m benchmarks.augmentations
+"""Speed of the augmentations compared with kornia: `python -m benchmarks.augmentations`.
 
-Milliseconds of a batch on one thread, the median of interleaved rounds, and their ratio: above 1,
-plain torch is faster. "kornia, as published" pads by half and crops as CoTTA does; "kornia, border"
-takes the same short cut as `dab.augmentations.augment`.
+Milliseconds per batch on one thread, as the median of interleaved rounds, and their ratio: above 1,
+dab is faster. "kornia, as published" pads by half and crops as CoTTA does; "kornia, border" uses
+the same shortcut as `dab.augmentations.augment`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 30
 
 
 def kornia_augment(images: Tensor, generator: torch.Generator, literal: bool) -> Tensor:
-    """`augment` with kornia's functions, drawn in the same way."""
+    """`augment` written with kornia, with the same distributions."""
 
     def draw(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand(1, generator=generator)
@@ -66,7 +66,7 @@ def kornia_augment(images: Tensor, generator: torch.Generator, literal: bool) ->
 
 
 def pairs(images: Tensor) -> dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]]:
-    """Ours and kornia's, by what they do."""
+    """Returns our function and kornia's, by name."""
     ours, theirs = torch.Generator().manual_seed(0), torch.Generator().manual_seed(0)
     count, _, size, _ = images.shape
     number = torch.linspace(0.8, 1.2, count)
@@ -120,7 +120,7 @@ def pairs(images: Tensor) -> dict[str, tuple[Callable[[], Tensor], Callable[[], 
 
 
 def milliseconds(*works: Callable[[], Tensor]) -> list[float]:
-    """The median time of each, measured in turns after one call to warm up."""
+    """Returns the median time of each, measured in turns after a warm-up call."""
     for work in works:
         work()
     rounds = []

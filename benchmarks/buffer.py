@@ -1,8 +1,8 @@
-"""Microseconds per insert, over buffer sizes M and class counts C: `python -m benchmarks.buffer`.
+"""Time per insert, for buffer sizes M and class counts C: `python -m benchmarks.buffer`.
 
-Measures a policy's decision alone, and a whole `Buffer.insert` with and without the pixels' copy,
-on a shuffled and on a sorted stream of labels. The peer is what memories of this field usually do:
-lists that are scanned for every sample.
+Measures the decisions of the policies alone and `Buffer.insert` with and without copying pixels,
+on a shuffled and on a sorted stream of labels. The baseline is the usual implementation: lists
+that are scanned for every sample.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IMAGE = (3, 32, 32)
 
 
 class Scanning:
-    """The same decisions as BalancedPolicy by scans over classes and items."""
+    """Makes the same decisions as BalancedPolicy by scanning classes and items."""
 
     def __init__(self, capacity: int, classes: int) -> None:
         self.capacity, self.classes = capacity, classes
@@ -46,7 +46,7 @@ class Scanning:
 
 
 def microseconds(function: Callable[[], object], samples: int) -> float:
-    """The least of three timings: the others are the machine's noise."""
+    """Returns the minimum of three timings, to exclude noise of the machine."""
     return min(_seconds(function) for _ in range(3)) / samples * 1e6
 
 
@@ -103,7 +103,7 @@ def measure(capacity: int, classes: int, is_sorted: bool) -> dict[str, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("microseconds a sample; 'over copy' is Buffer.insert less the copy of 3x32x32 pixels")
+    print("microseconds per sample; 'over copy': Buffer.insert minus the copy of 3x32x32 pixels")
     print(f"{'M':>5} {'C':>5} {'stream':>9} {'balanced':>9} {'CSTU':>7} {'PBRS':>7} ", end="")
     print(f"{'over copy':>10} {'copy':>7} {'scanning':>9} {'ratio':>7}")
     for capacity in (64, 256, 1024, 4096):

@@ -1,6 +1,6 @@
-"""The speed of the corruptions on one core: python -m benchmarks.corruptions
+"""Speed of the corruptions on one core: `python -m benchmarks.corruptions`.
 
-Images a second at severity 5, from the median processor time of an image.
+Images per second at severity 5, from the median CPU time per image.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT, corrupt
 
 SIZES = (224, 32)
-SECONDS = 1.0  # spent on each
+SECONDS = 1.0  # per measurement
 
 
 def images_per_second(name: str, size: int) -> float:
-    """How many images of this size one core corrupts in a second."""
+    """Returns the number of images of this size that one core corrupts per second."""
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (size, size, 3), dtype=np.uint8)
     image = cv2.GaussianBlur(noise, (0, 0), 2).astype(np.uint8)

@@ -1,8 +1,8 @@
-"""How fast picture files become pixels on one core, beside Pillow: python -m benchmarks.decoding
+"""Speed of reading image files on one core, compared with Pillow: `python -m benchmarks.decoding`.
 
-Images a second from the median processor time of an image, on JPEGs that are made here: of the
-size of ImageNet-C's, which only need decoding, and of ImageNet's usual size, which are resized to
-256 and cropped to 224.
+Images per second from the median CPU time per image, on generated JPEGs: of the size of ImageNet-C,
+which are only decoded, and of the usual size of ImageNet, which are also resized to 256 and cropped
+to 224.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dab.data.decoding import read
 from dab.data.transform import Transform
 
 FILES = 20
-SECONDS = 2.0  # spent on each
+SECONDS = 2.0  # per measurement
 BILINEAR = Image.Resampling.BILINEAR
 
 
 def make(folder: Path, width: int, height: int, quality: int) -> list[Path]:
-    """JPEG files about as large as photographs of this size."""
+    """Makes JPEG files about as large as photographs of this size."""
     rng = np.random.default_rng(0)
     files = []
     for number in range(FILES):

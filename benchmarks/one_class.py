@@ -1,9 +1,7 @@
-"""What a run of one class does to the others: TENT on 500 images of a class, asked about all.
+"""How a run of one class affects the others: `python -m benchmarks.one_class`.
 
-    python -m benchmarks.one_class
-
-Beside it, the same number of images of all classes. Explains when the order of a stream matters to
-entropy minimization (docs/results.md).
+Runs TENT on 500 images of one class, or of all classes, and measures its error on all classes.
+Explains when the order of a stream matters for entropy minimization (docs/results.md).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from dab.data.cache import cache_folder
 from dab.data.images import Images, to_tensor
 from dab.streams import Setting
 
-# As many images as have 500 of each class.
+# Enough images for 500 of each class.
 DATA = {"glyphs": 50_000, "cifar10": 10_000}
 CORRUPTION = "gaussian_noise"
 RATES = (2.5e-4, 1e-3, 4e-3)
@@ -30,7 +28,7 @@ RUNS, LENGTH, BATCH, ASKED = 8, 500, 64, 1000
 
 
 def change(task: Task, images: Images, lr: float, run: NDArray[np.int64]) -> float:
-    """Points by which TENT's error over all classes changes with a run of images."""
+    """Returns the change of TENT's error on all classes, in points, by a run of images."""
     labels = torch.as_tensor(images.labels)
     asked = np.random.default_rng(0).choice(len(labels), ASKED, replace=False)
     questions, answers = to_tensor(images.batch(asked)), labels[asked]
@@ -47,11 +45,11 @@ def wrong(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="what a run of one class does to the others")
+    parser = argparse.ArgumentParser(description="how a run of one class affects the others")
     parser.add_argument("--cache", type=Path, default=cache_folder())
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"change of the error after {LENGTH} images; mean and deviation of {RUNS} runs")
+    print(f"change of the error after {LENGTH} images, mean ± deviation of {RUNS} runs")
     for data, samples in DATA.items():
         task, setting = TaskRecipe(data, samples=samples).create(), Setting.parse("correlated")
         (domain,) = task.data.domains([CORRUPTION], 5, setting, chosen.cache)

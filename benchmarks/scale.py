@@ -1,8 +1,8 @@
-"""How long the paper's tables take on so many devices, on paper: `python -m benchmarks.scale`.
+"""How long the paper's tables take on a number of devices, estimated: `python -m benchmarks.scale`.
 
-Each run is sequential and waits for the source run of its stream; of those that may start, the
-longest goes first, as the engines do it. Lengths are images times the forwards that an image costs
-in the method (docs/costs.md), at a speed that is given: nothing is measured here.
+Each run is sequential and waits for the source run of its stream. Of the runs that may start, the
+longest goes first, as in the engines. The length of a run is its images times the forwards per
+image of its method (docs/costs.md), at a given speed. Nothing is measured.
 """
 
 from __future__ import annotations
@@ -11,29 +11,28 @@ import argparse
 import heapq
 from collections.abc import Sequence
 
-from dab.benchmark import Cell, TaskRecipe, suite
-from dab.benchmark.tasks import task_factory
+from dab.benchmark import Cell, suite
+from dab.benchmark.tasks.registry import task_factory
 
-__all__ = ["hours", "paper"]
+__all__ = ["Run", "hours", "paper"]
 
-
-def paper() -> list[Cell]:
-    """The cells of the paper's two tables."""
-    return suite("paper").cells()
+Run = tuple[Cell, int]
+"""A cell and the images in its stream."""
 
 
-def published_images(cell: Cell) -> int:
-    """The images of a cell's stream, without any data on disk."""
-    images = task_factory(cell.data).count(cell, TaskRecipe(cell.data))
-    assert images is not None
-    return images
+def paper() -> list[Run]:
+    """The runs of the paper's two tables."""
+    grid = suite("paper")
+    recipes = grid.recipes()
+    images = [task_factory(cell.data).count(cell, recipes[cell.data]) for cell in grid.cells()]
+    return [(cell, count) for cell, count in zip(grid.cells(), images, strict=True) if count]
 
 
-def hours(runs: Sequence[Cell], devices: int, speed: float) -> float:
-    """When the last run ends, if each device makes `speed` forwards a second."""
-    stream = [repr(cell.source()) for cell in runs]
-    length = [published_images(cell) * cell.forwards / speed / 3600 for cell in runs]
-    ready = [(-length[i], i) for i, cell in enumerate(runs) if cell.is_source]
+def hours(runs: Sequence[Run], devices: int, speed: float) -> float:
+    """When the last run ends, if each device makes `speed` forwards per second."""
+    stream = [repr(cell.source()) for cell, _ in runs]
+    length = [images * cell.forwards / speed / 3600 for cell, images in runs]
+    ready = [(-length[i], i) for i, (cell, _) in enumerate(runs) if cell.is_source]
     waiting = {stream[i]: [j for j in range(len(runs)) if stream[j] == stream[i]] for _, i in ready}
     heapq.heapify(ready)
     busy: list[tuple[float, int]] = []
@@ -43,7 +42,7 @@ def hours(runs: Sequence[Cell], devices: int, speed: float) -> float:
             _, run = heapq.heappop(ready)
             heapq.heappush(busy, (now + length[run], run))
         now, run = heapq.heappop(busy)
-        if runs[run].is_source:
+        if runs[run][0].is_source:
             for other in waiting[stream[run]]:
                 if other != run:
                     heapq.heappush(ready, (-length[other], other))
@@ -52,13 +51,16 @@ def hours(runs: Sequence[Cell], devices: int, speed: float) -> float:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--speed", type=float, default=1000, help="forwards a second of a device")
+    options.add_argument("--speed", type=float, default=1000, help="forwards per second and device")
     options.add_argument("--devices", type=int, nargs="+", default=[1, 8, 32, 48, 64, 128, 500])
     chosen = options.parse_args()
     runs = paper()
-    images = sum(published_images(cell) for cell in runs)
-    cost = sum(published_images(cell) * cell.forwards for cell in runs)
-    print(f"{len(runs)} runs, {images / 1e6:.1f} million images, {cost / 1e6:.0f} million forwards")
+    total_images = sum(images for _, images in runs)
+    cost = sum(images * cell.forwards for cell, images in runs)
+    print(
+        f"{len(runs)} runs, {total_images / 1e6:.1f} million images, "
+        f"{cost / 1e6:.0f} million forwards"
+    )
     total = cost / chosen.speed / 3600
     for devices in chosen.devices:
         time = hours(runs, devices, chosen.speed)

@@ -1,8 +1,6 @@
-"""How fast a stream gives images: made by how many workers, read from the cache, and used.
+"""Speed of a stream with and without workers and cache: `python -m benchmarks.streams`.
 
-    python -m benchmarks.streams
-
-The floor is the source model, which has to wait for images that come slower than it predicts.
+The baseline is the source model: a slower stream makes it wait.
 """
 
 from __future__ import annotations
@@ -45,11 +43,11 @@ def main() -> None:
         seconds(stream(Path(folder)))
         floor = -seconds(stream(Path(folder)))
         floor += seconds(model(batch.images) for batch in stream(Path(folder)))
-        report("the model alone", floor, floor)
+        report("model only", floor, floor)
         for workers in (0, 1, 2):
             with tempfile.TemporaryDirectory() as empty:
                 took = seconds(stream(Path(empty)).batches(workers=workers))
-                report(f"made by {workers} workers", took, floor)
+                report(f"computed with {workers} workers", took, floor)
         report("read from the cache", seconds(stream(Path(folder))), floor)
 
 

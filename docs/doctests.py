@@ -1,4 +1,4 @@
-"""Examples of docstrings as code: they are written as doctests, without a heading of their own."""
+"""Shows the doctests in docstrings as code blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLE = re.compile(r"^>>> .*?(?=^\s*$|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class Doctests(griffe.Extension):
-    """Fences examples that begin with >>> and end with an empty line."""
+    """Fences examples that start with >>> and end at an empty line."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:

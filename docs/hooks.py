@@ -1,4 +1,4 @@
-"""What the site does besides: equations without a script, and pages from outside of this folder."""
+"""Hooks of the site: equations without scripts, and pages from outside this folder."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
 
 
 def _equation(source: str, *_: Any, **__: Any) -> str:
-    """A ```math block as MathML, which browsers draw by themselves."""
+    """A ```math block as MathML, which browsers draw without a script."""
     return convert(source.strip(), display="block")
 
 
@@ -30,7 +31,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Links as they are in the repository, for the one folder that the site has."""
+    if page.file.src_uri in OUTSIDE:
+        return markdown.replace("](docs/", "](")
     for name in OUTSIDE:
-        markdown = markdown.replace(f"](../{name})", f"]({name})")
+        markdown = markdown.replace(f"](../{name}", f"]({name}")
     return markdown

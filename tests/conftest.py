@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from dab import registry
 from dab.benchmark.engines import job
+from dab.registry import METHODS
 from tests.support import benchmark_task
 
 __all__ = ["benchmark_task"]  # registers the tiny task
@@ -30,8 +31,9 @@ def _forget_tasks() -> None:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tiny task by name, methods that are forgotten again, and a folder to be in."""
-    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A folder to be in, and methods that are forgotten again."""
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    with METHODS.scope():
+        yield

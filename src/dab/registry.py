@@ -11,9 +11,9 @@ from dab.adapter import Adapter
 from dab.parts.options import check_options
 from dab.utils.registry import Registry
 
-__all__ = ["create", "method", "methods", "register"]
+__all__ = ["METHODS", "create", "method", "methods", "register"]
 
-_METHODS: Registry[type[Adapter]] = Registry("method")
+METHODS: Registry[type[Adapter]] = Registry("method")
 
 Method = TypeVar("Method", bound=type[Adapter])
 
@@ -22,7 +22,7 @@ def register(name: str) -> Callable[[Method], Method]:
     """Class decorator that makes a method known to `create` and `methods` under a name."""
 
     def decorate(cls: Method) -> Method:
-        _METHODS.register(name)(cls)
+        METHODS.register(name)(cls)
         cls.name = name
         cls.title = cls.__dict__.get("title", cls.__name__)
         return cls
@@ -32,12 +32,12 @@ def register(name: str) -> Callable[[Method], Method]:
 
 def methods() -> list[str]:
     """The names of all registered methods, sorted."""
-    return _METHODS.names()
+    return METHODS.names()
 
 
 def method(name: str) -> type[Adapter]:
     """The class registered under a name."""
-    return _METHODS[name]
+    return METHODS[name]
 
 
 def create(name: str, model: nn.Module, **options: Any) -> Adapter:

@@ -202,7 +202,7 @@ def test_run_and_bench_have_the_same_defaults(monkeypatch):
         ),
         ("run dab --data tiny --corruptions fog fog", "'fog' is named more than once"),
         ("run dab --data tiny --samples 71", "cannot take 71 of 70 images"),
-        ("run mine --import mine.py", "there is no file mine.py to import"),
+        ("run mine --import mine.py", "cannot import mine.py: no such file"),
         ("run mine --import no_such_module", "cannot import no_such_module: No module named"),
         ("bench --suite dmeo", "unknown suite 'dmeo'; did you mean 'demo'? available: "),
         ("bench --method sra", "unknown method 'sra'; did you mean 'sar'? available: "),

@@ -80,8 +80,8 @@ def test_check_lists_what_cannot_be_read(photos, workers, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     third, last, end = captured.err.splitlines()
-    assert third.startswith(f"{photos}/{TENCH}/3.JPEG: no readable picture (image file is trunc")
-    assert last.startswith(f"{photos}/{TENCH}/69.JPEG: no readable picture (")
+    assert third.startswith(f"{photos}/{TENCH}/3.JPEG: not a readable image (image file is trunc")
+    assert last.startswith(f"{photos}/{TENCH}/69.JPEG: not a readable image (")
     assert end == f"dab: 2 images in {photos} cannot be read"
     assert main([*command, "--quick"]) == 0
 
@@ -91,9 +91,9 @@ def test_check_reports_what_is_missing_unless_told_otherwise(photos, capsys):
     assert main(command) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"dab: imagenet-sketch in {photos} is not as it should be (")
+    assert captured.err.startswith(f"dab: imagenet-sketch in {photos} is incomplete or wrong (")
     assert f"  998 missing folders: {GOLDFISH}, " in captured.err
-    assert "  1 wrong counts: 71 images instead of 50,889" in captured.err
+    assert "  1 wrong counts: 71 images, expected 50,889" in captured.err
     assert main([*command, "--partial"]) == 0
     assert f"imagenet-sketch in {photos}, partial" in capsys.readouterr().out.splitlines()
 
@@ -239,7 +239,7 @@ def test_a_bad_picture_is_named_and_the_others_are_made(val, tmp_path, capsys):
     assert corrupted(val, tmp_path / "c", "--workers", "2") == 1
     captured = capsys.readouterr()
     line, end = captured.err.splitlines()
-    assert line.startswith(f"{val}/{TENCH}/c.JPEG: no readable picture (")
+    assert line.startswith(f"{val}/{TENCH}/c.JPEG: not a readable image (")
     assert end == f"dab: 1 images in {val} cannot be read"
     assert captured.out == f"{tmp_path / 'c'}: 9 files made\n"
     assert len(files(tmp_path / "c")) == 9
@@ -260,16 +260,16 @@ def test_what_cannot_be_corrupted_is_refused_before_anything_is_made(val, tmp_pa
         assert not (tmp_path / "c").exists()
         return capsys.readouterr().err
 
-    assert "unknown corruption 'rain'; there are: " in refusal("--corruptions", "fog", "rain")
+    assert "unknown corruption 'rain'; available: " in refusal("--corruptions", "fog", "rain")
     assert "No such file or directory" in refusal(source=tmp_path / "gone")
-    assert f"dab: {val / 'c'} lies in {val}: " in refusal(target=val / "c")
+    assert f"dab: {val / 'c'} is inside {val}: " in refusal(target=val / "c")
     (tmp_path / "empty").mkdir()
-    assert "has no picture <wnid>/<name>.JPEG" in refusal(source=tmp_path / "empty")
+    assert "has no images <wnid>/<name>.JPEG" in refusal(source=tmp_path / "empty")
     plant(val, "cats/a.JPEG", f"{SHARK}/b.jpg")
     assert refusal().splitlines() == [
         f"dab: {val} cannot be corrupted:",
-        f"  1 pictures that another differs from in its suffix alone: {SHARK}/b.JPEG",
-        "  1 folders that are no class of ImageNet: cats",
+        f"  1 images whose names differ from another's in the suffix alone: {SHARK}/b.JPEG",
+        "  1 folders that are not classes of ImageNet: cats",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the documents show is run."""
+"""The commands and examples of the documentation are executed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from functools import partial
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import dab
+import dab.testing
+from dab import registry
 from dab.cli import parser
-from dab.cli.bench import chosen_grid
-from dab.parts.functional import entropy
-from dab.parts.layers import norm_parameters
-from tests.support.nets import net, stream
+from dab.cli.bench import chosen_grid, is_bare
 
 ROOT = Path(__file__).parent.parent.parent
+PAGES = ["README.md", "CONTRIBUTING.md", *map(str, ROOT.glob("docs/*.md"))]
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -32,86 +32,142 @@ def blocks(document: str, language: str) -> list[str]:
     return [textwrap.dedent(block) for _, block in found]
 
 
-def test_the_example_of_the_readme_runs():
+@pytest.fixture
+def _own_generator():
+    """Examples seed torch globally; other tests must not notice."""
+    before = torch.get_rng_state()
+    yield
+    torch.set_rng_state(before)
+
+
+@pytest.mark.usefixtures("_own_generator")
+def test_the_example_of_the_readme_adapts():
     (example,) = blocks("README.md", "python")
-    names = {"model": net("layernorm"), "stream": stream()}
+    names: dict[str, Any] = {}
+    torch.manual_seed(0)
     exec(example, names)
-    assert names["adapter"].totals.calls == len(stream())
+    adapted, source = names["adapter"], dab.create("source", names["zoo"].load("glyphs"))
+    last, labels = names["noisy"][-500:], torch.as_tensor(names["glyphs"].labels[-500:])
+    assert adapted.totals.updates > 20
+    errors = [(a.predict(last).argmax(1) != labels).double().mean() for a in (adapted, source)]
+    assert errors[0] < 0.45
+    assert errors[1] > 0.6
 
 
-def test_the_make_targets_of_the_readme_exist():
-    commands, *_ = blocks("README.md", "sh")
-    makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"^make (\w+)", commands, re.MULTILINE)
-    assert targets == ["demo", "test"]
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
-
-
-def test_the_model_of_the_guide_adapts_and_goes_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for example in blocks("docs/own_model.md", "python"):
-        exec(example, names)
-    assert "Step(samples=32" in capsys.readouterr().out
-    assert names["adapter"].totals.calls == 20
-    assert names["model"] is names["adapter"].model
-
-
-def test_the_quickstart_begins_as_the_readme():
+def test_the_quickstart_has_the_example_of_the_readme():
     assert blocks("docs/index.md", "python") == blocks("README.md", "python")
 
 
-def test_every_method_has_its_equation():
+@pytest.mark.usefixtures("_own_generator")
+def test_the_examples_of_the_guide_adapt_save_and_resume(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    adapt, resume = blocks("docs/own_model.md", "python")
+    names: dict[str, Any] = {}
+    exec(adapt, names)
+    first, *_, last = map(int, re.findall(r"error (\d+)%", capsys.readouterr().out))
+    assert last < first - 15
+    totals = names["adapter"].totals
+    assert totals.updates > 20
+    exec(resume, names)
+    assert names["adapter"].totals == totals
+    assert names["model"] is names["adapter"].model
+
+
+def test_the_example_of_the_production_guide_resumes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("docs/production.md", "python")
+    names: dict[str, Any] = {}
+    exec(example, names)
+    images = torch.rand(32, 3, 8, 8)
+    assert torch.equal(names["resumed"](images), names["adapter"](images))
+
+
+def test_the_make_targets_of_the_documents_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {
+        target
+        for page in PAGES
+        for block in blocks(page, "sh")
+        for target in re.findall(r"^make (\w+)", block, re.MULTILINE)
+    }
+    assert targets >= {"demo", "quick", "test"}
+    assert [t for t in targets if not re.search(rf"^{t}( \w+)*:", makefile, re.MULTILINE)] == []
+
+
+def own_methods() -> list[str]:
+    """The methods of the package; other tests may have registered more."""
+    return [name for name in dab.methods() if dab.method(name).__module__.startswith("dab.")]
+
+
+def test_every_method_has_a_section_with_its_equation():
     text = (ROOT / "docs/methods.md").read_text()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    assert sorted(sections) == [name for name in dab.methods() if name in sections]
-    assert set(sections) >= {"source", "tent", "dab", "lame"}
+    assert sorted(sections) == own_methods()
     assert [name for name, part in sections.items() if "```math" not in part] == ["source"]
+
+
+def test_every_method_is_in_the_readme_and_on_the_api_page():
+    readme, api = (ROOT / "README.md").read_text(), (ROOT / "docs/api.md").read_text()
+    (members,) = re.findall(r"members: \[(.*)\]", api)
+    assert [name for name in own_methods() if f"| `{name}` |" not in readme] == []
+    assert {dab.method(name).__name__ for name in own_methods()} == set(members.split(", "))
 
 
 NOTEBOOKS = {
     "own_model": ["63 classes in a buffer of 64", "identical to the bit: True"],
-    "demo": ["### glyphs, correlated", "glyphs, correlated | 3 domains, 400 images each"],
+    "demo": ["classes in the buffer at the end"],
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # of what runs notebooks, not of what is in them
+@pytest.mark.filterwarnings("ignore")  # those of the tools that run notebooks
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_notebooks_run(name, tmp_path, monkeypatch):
+def test_the_notebooks_run_and_show_what_they_print(name, tmp_path, monkeypatch):
     import nbformat
     from nbclient import NotebookClient
 
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     book = nbformat.read(ROOT / f"docs/notebooks/{name}.ipynb", as_version=4)
-    assert not any(cell.get("outputs") for cell in book.cells)  # they are made, not kept
+    stored = printed(book)
+    pictures = [output for output in outputs(book) if "image/png" in output.get("data", {})]
+    assert len(pictures) >= 2
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(book, timeout=300, resources=resources).execute()
-    outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
-    printed = "".join(output.get("text", "") for output in outputs)
-    assert all(line in printed for line in NOTEBOOKS[name]), printed
-    errors = dict(re.findall(r"^(\w+):? ([\d.]+) %", printed, re.MULTILINE))
+    NotebookClient(book, timeout=600, resources=resources).execute()
+    # The last digits may differ between machines.
+    assert re.sub(r"[\d.]+", "#", printed(book)) == re.sub(r"[\d.]+", "#", stored)
+    assert all(line in printed(book) for line in NOTEBOOKS[name]), printed(book)
+    errors = dict(re.findall(r"^(\w+): ([\d.]+) %", printed(book), re.MULTILINE))
     assert float(errors["dab"]) < float(errors["source"]) - 5
 
 
-@pytest.mark.parametrize("document", ["README.md", *map(str, ROOT.glob("docs/*.md"))])
+def outputs(book: Any) -> list[Any]:
+    return [output for cell in book.cells for output in cell.get("outputs", [])]
+
+
+def printed(book: Any) -> str:
+    """What the cells print, without progress bars."""
+    return "".join(o["text"] for o in outputs(book) if o.get("name") == "stdout")
+
+
+@pytest.mark.parametrize("document", PAGES)
 def test_the_commands_of_the_documents_are_right(document):
     for block in blocks(document, "sh"):
         for line in re.findall(r"^dab .*", block.replace("\\\n", ""), re.MULTILINE):
-            # A store that is always there, in the place of one that needs a package of its own.
+            # A store that needs no package stands in for those that do.
             words = shlex.split(line.replace("s3://", "memory://"), comments=True)
             chosen = parser().parse_args(words[1:])
-            if chosen.command == "bench":
-                assert chosen.imports or chosen_grid(chosen).cells()
+            if chosen.command == "bench" and not is_bare(chosen) and not chosen.imports:
+                assert chosen_grid(chosen).cells()
 
 
-def test_the_task_of_the_benchmark_guide_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("_own_generator")
+def test_the_grids_of_the_benchmark_guide_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
-    (example,) = blocks("docs/benchmark.md", "python")
-    before = torch.get_rng_state()  # its model is seeded globally
-    exec(example, {})
-    torch.set_rng_state(before)
-    assert "{'fog': " in capsys.readouterr().out
+    for example in blocks("docs/benchmark.md", "python"):
+        exec(example, {"__name__": "example"})
+    shown = capsys.readouterr().out
+    assert "### glyphs, correlated" in shown
+    assert "### squares, correlated" in shown
 
 
 @pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
@@ -124,15 +180,23 @@ def test_the_examples_of_the_guide_to_models_run(tmp_path):
     assert dab.create("tent", model)(torch.rand(2, 3, 32, 32)).shape == (2, 10)
 
 
+def test_the_method_of_the_contributing_guide_keeps_the_contract(monkeypatch):
+    (example,) = blocks("CONTRIBUTING.md", "python")
+    # A copy of the registry: other tests go through the real one.
+    monkeypatch.setattr(registry, "_METHODS", deepcopy(registry._METHODS))
+    exec(example, {"__name__": "example"})
+    dab.testing.check_method("mine", nets=["layernorm"])
+
+
 SITES = {
     "as it is": ("", 0, "Documentation built"),
-    "a page that is not there": ("[gone](nowhere.md)", 1, "contains a link 'nowhere.md'"),
-    "a part that is not there": ("[gone](api.md#nothing)", 1, "does not contain an anchor"),
+    "a missing page": ("[gone](nowhere.md)", 1, "contains a link 'nowhere.md'"),
+    "a missing section": ("[gone](api.md#nothing)", 1, "does not contain an anchor"),
 }
 
 
 @pytest.mark.parametrize("change", SITES)
-def test_a_link_that_leads_nowhere_fails_the_site(change, tmp_path):
+def test_a_broken_link_fails_the_site(change, tmp_path):
     added, status, said = SITES[change]
     for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)
@@ -158,21 +222,10 @@ def test_every_relative_link_leads_somewhere():
                 assert (document.parent / target).exists(), (document, target)
 
 
-def test_every_method_is_in_the_readme():
-    readme = (ROOT / "README.md").read_text()
-    assert [name for name in dab.methods() if f"| `{name}` |" not in readme] == []
-
-
-def test_the_method_of_the_contributing_guide_works():
-    (example,) = blocks("CONTRIBUTING.md", "python")
-    names = {
-        **{"Adapter": dab.Adapter, "nn": nn, "partial": partial, "torch": torch, "Tensor": Tensor},
-        # Not the real registry, which the contract suite runs over.
-        **{"register": lambda name: lambda cls: cls, "entropy": entropy},
-        "norm_parameters": norm_parameters,
-    }
-    exec(example, names)
-    adapter = names["Mine"](net("layernorm"))
-    for images in stream():
-        adapter(images)
-    assert adapter.totals.updates == len(stream())
+def test_the_walks_of_the_contributing_guide_name_files_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    walks = text[text.index("## Three walks") : text.index("## Add a method")]
+    folders = [ROOT / "src/dab", ROOT / "src/dab/benchmark"]
+    files = re.findall(r"`([\w/]+(?:\.py|/))`", walks)
+    assert len(files) > 20
+    assert [name for name in files if not any((f / name).exists() for f in folders)] == []

@@ -23,7 +23,7 @@ def python(script: str, *paths: Path) -> str:
 REPORT = """
 from dab.models import libraries
 found = libraries.library({name!r})
-print(found.__name__, libraries._schemas.cache_info().currsize)
+print(found.__name__, libraries._declare_operators.cache_info().currsize)
 """
 
 DEFINED = """
@@ -73,7 +73,7 @@ def test_a_torchvision_that_is_broken_otherwise_is_an_import_error(tmp_path):
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('out of order')")
     script = REPORT.format(name="torchvision").replace("found =", "try:\n    found =")
     script = script.replace("\nprint(", "\nexcept ImportError as error:\n    print(error)\n#")
-    assert python(script, tmp_path) == "torchvision cannot be imported: out of order\n"
+    assert python(script, tmp_path) == "cannot import torchvision: out of order\n"
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from dab.benchmark.results.result import results
 from dab.report import gather, render
-from tests.support.report_runs import make_pieces, make_runs
+from tests.support.report_runs import make_pieces, make_runs, save
 
 pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 from playwright.sync_api import Browser, Page, expect
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("browser")
-    page = folder / "report.html"
-    page.write_text(render(gather(make_runs(folder))))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="module")
+def report(runs: Path) -> Path:
+    page = runs.parent / "report.html"
+    page.write_text(render(gather(runs)))
     return page
 
 
@@ -66,14 +75,14 @@ def test_the_table_sorts(visit):
     head = page.locator("#tables table").nth(1).locator("thead th").nth(2)
     errors = page.locator("#tables table").nth(1).locator("tbody td:nth-child(3)")
 
-    def figures() -> list[float]:
+    def errors_shown() -> list[float]:
         return [float(re.match(r"[\d.]+", text).group()) for text in errors.all_inner_texts()]
 
     head.get_by_role("button").click()
-    assert figures() == sorted(figures())
+    assert errors_shown() == sorted(errors_shown())
     expect(head).to_have_attribute("aria-sort", "ascending")
     page.keyboard.press("Enter")  # it has kept the focus
-    assert figures() == sorted(figures(), reverse=True)
+    assert errors_shown() == sorted(errors_shown(), reverse=True)
     expect(head).to_have_attribute("aria-sort", "descending")
     assert sorted(methods(page)) == sorted(before)
 
@@ -82,7 +91,7 @@ def test_a_click_in_the_legend_hides_a_line(visit):
     page = visit.page
     lines = page.locator("#time g.line")
     expect(lines).to_have_count(6)
-    tent = page.locator("#legend").get_by_role("button", name="tent")
+    tent = page.locator("#legend").get_by_role("button", name="TENT")
     row = tent.get_attribute("data-row")
     tent.click()
     expect(tent).to_have_attribute("aria-pressed", "false")
@@ -103,7 +112,7 @@ def test_hovering_shows_values(visit, report):
     expect(tip).to_be_visible()
     assert "contrast" in tip.inner_text()
     at = int(re.search(r", (\d+)", tip.inner_text()).group(1)) // 16
-    windows = page.evaluate("current().rows.find(row => row.method === 'tent').windows")
+    windows = page.evaluate("current().rows.find(row => row.method === 'tent').curve.raw")
     assert f"{windows[at]:.1f} %" in tip.inner_text()
     edges = tip.bounding_box()
     assert edges["x"] >= 0
@@ -124,10 +133,10 @@ def test_arrow_keys_walk_along_the_chart(visit):
 
 def test_the_buffer_is_shown_beside_the_stream(visit):
     page = visit.page
-    inside = page.locator("#inside")
+    inside = page.locator("#buffer")
     inside.scroll_into_view_if_needed()
-    assert page.locator("#inside-rows button").all_inner_texts() == [
-        *["rotta M=16", "note M=16", "dab M=8", "dab M=16"]
+    assert page.locator("#buffer-rows button").all_inner_texts() == [
+        *["NOTE M=16", "RoTTA M=16", "DAB M=8", "DAB M=16"]
     ]
     images = inside.locator("img")
     expect(images).to_have_count(2)
@@ -140,7 +149,7 @@ def test_the_buffer_is_shown_beside_the_stream(visit):
     expect(inside.locator("canvas")).to_have_count(2)
     expect(inside.locator(".chart svg")).to_have_count(4)
     # Counts are drawn, and read back by hovering.
-    page.wait_for_function("!!document.querySelectorAll('#inside canvas')[1].onpointermove")
+    page.wait_for_function("!!document.querySelectorAll('#buffer canvas')[1].onpointermove")
     canvas = inside.locator("canvas").nth(1)
     canvas.hover()
     count = int(page.locator("#tip td").last.inner_text())
@@ -165,7 +174,7 @@ def test_a_run_has_its_card_and_a_command_to_copy(visit):
     run.get_by_role("button", name="copy").click()
     expect(run.get_by_role("button")).to_have_text("copied")
     page.locator("#filter").fill("nothing like this")
-    expect(page.locator("#runs")).to_contain_text("No run has all of these words.")
+    expect(page.locator("#runs")).to_contain_text("No run contains all of these words.")
 
 
 LABELS = """
@@ -264,12 +273,12 @@ def test_everything_has_a_name_and_can_be_reached_by_keyboard(visit):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.closest('[id]')?.id"))
     assert {"theme", "tables", "streams", "view", "time", "legend", "domains"} <= reached
-    assert {"size", "cost", "inside-rows", "inside", "filter"} <= reached
+    assert {"size", "cost", "buffer-rows", "buffer", "filter"} <= reached
 
 
 def test_a_button_that_was_pressed_keeps_the_focus(visit):
     page = visit.page
-    places = ["#view", "#inside-rows", "#inside [aria-label=Moment]", "#streams", "#legend"]
+    places = ["#view", "#buffer-rows", "#buffer [aria-label=Moment]", "#streams", "#legend"]
     for place, number in product(places, (0, 1)):
         text = page.locator(place).get_by_role("button").nth(number).inner_text()
         page.locator(place).get_by_role("button").nth(number).focus()
@@ -283,8 +292,8 @@ def test_what_takes_the_focus_has_a_name_and_keys(visit):
     for chart in page.locator(".chart[tabindex], canvas[tabindex]").all():
         assert chart.get_attribute("role") == "img"
         assert chart.get_attribute("aria-label")
-    page.wait_for_function("!!document.querySelectorAll('#inside canvas')[1].onkeydown")
-    page.locator("#inside canvas").nth(1).focus()
+    page.wait_for_function("!!document.querySelectorAll('#buffer canvas')[1].onkeydown")
+    page.locator("#buffer canvas").nth(1).focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("#tip h4")).to_have_text("class 0")
     page.keyboard.press("ArrowDown")
@@ -299,8 +308,8 @@ def test_a_stream_in_pieces_has_no_time_of_its_own(browser, tmp_path):
     page = visit.page
     page.goto((tmp_path / "page.html").as_uri())
     expect(page.locator("#tables tbody tr")).to_have_count(2)
-    expect(page.locator("#time-note")).to_contain_text("each piece has a time of its own")
-    for hidden in ("#view", "#time", "#legend", "#inside-section"):
+    expect(page.locator("#time-note")).to_contain_text("each piece has its own time")
+    for hidden in ("#view", "#time", "#legend", "#buffer-section"):
         expect(page.locator(hidden)).to_be_hidden()
     expect(page.locator("#domains tbody tr")).to_have_count(2)
     page.locator("#filter").fill("capacity=16")
@@ -319,3 +328,60 @@ def test_the_theme_can_be_switched(visit):
     page.locator("#theme").click()
     assert {before, page.evaluate(theme)} == {"light", "dark"}
     assert page.evaluate(CONTRASTS) == []
+
+
+def test_it_says_in_words_what_it_shows(visit, runs):
+    page, report = visit.page, gather(runs)
+    assert page.locator("#opening p").all_inner_texts() == [
+        stream.opening for stream in report.streams
+    ]
+    expect(page.locator("#terms")).to_be_hidden()
+    page.get_by_text("What these words mean").click()
+    terms = dict(
+        zip(
+            page.locator("#terms dt").all_inner_texts(),
+            page.locator("#terms dd").all_inner_texts(),
+            strict=True,
+        )
+    )
+    assert terms == {term.word: term.meaning for term in report.glossary}
+    notes = page.locator("#tables .note").all_inner_texts()
+    assert notes == [table.caption for table in report.tables]
+    assert "±" not in notes[0]  # a single seed
+    assert "±" in notes[1]
+
+
+def test_the_table_can_be_downloaded(visit, runs):
+    page = visit.page
+    with page.expect_download() as waiting:
+        page.locator("#tables").get_by_role("button", name="Download CSV").click()
+    assert waiting.value.suggested_filename == "tiny runs.csv"
+    text = Path(waiting.value.path()).read_text()
+    assert text == gather(runs).csv
+    assert len(list(csv.DictReader(io.StringIO(text)))) == 8
+    visit.requests[:] = [url for url in visit.requests if not url.startswith("blob:")]
+
+
+def test_two_folders_are_compared_and_problems_listed(browser, runs, tmp_path):
+    other = Path(shutil.copytree(runs, tmp_path / "<i>before</i>"))
+    for result in list(results(other)):
+        if result.card.method == "tent":
+            save(replace(result, error=result.error - 3), other)
+    damaged = other / "damaged <b>"
+    damaged.mkdir()
+    (damaged / "result.json").write_text("{")
+    (tmp_path / "page.html").write_text(render(gather(runs, other)))
+    visit = Visit(browser.new_page())
+    page = visit.page
+    page.goto((tmp_path / "page.html").as_uri())
+    expect(page.locator("#comparison-title")).to_have_text(f"Compared with {other}")
+    lines = page.locator("#comparison tbody tr")
+    expect(lines).to_have_count(8)
+    tent = lines.filter(has_text="TENT")
+    expect(tent.locator("td").nth(3)).to_contain_text("+3.0")
+    expect(tent.locator("td").nth(3)).to_have_class("worse")
+    expect(lines.filter(has_text="Source").first.locator("td").nth(3)).to_contain_text("0.0")
+    expect(page.locator("#problems li")).to_have_count(1)
+    expect(page.locator("#problems li")).to_contain_text(str(damaged))
+    assert visit.complaints == []
+    page.close()

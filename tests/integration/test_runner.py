@@ -679,14 +679,14 @@ class Mine(TENT):
 """
 
 
-def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(registry._METHODS, "_entries", dict(registry._METHODS._entries))
+def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache):
     file, keys = tmp_path / "mine.py", set()
-    for text in ("Once.", "Twice."):
-        file.write_text(METHOD.format(name="mine", text=text))
-        import_own(str(file))
-        cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
-        keys.add(card_of(cell, tiny_task(), cache).run_id)
+    with registry.METHODS.scope():
+        for text in ("Once.", "Twice."):
+            file.write_text(METHOD.format(name="mine", text=text))
+            import_own(str(file))
+            cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
+            keys.add(card_of(cell, tiny_task(), cache).run_id)
     assert len(keys) == 2
 
 

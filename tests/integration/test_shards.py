@@ -45,7 +45,7 @@ def test_pieces_deal_out_every_image_once_and_in_order(sizes, pieces, kind, sett
     whole = Stream(domains, Setting.parse(setting), 3, batch_size)
     images = [(part, index) for part, index in zip(whole._part, whole._index, strict=True)]
     if len(images) < pieces:
-        with pytest.raises(ValueError, match=f"cannot be dealt out to {pieces} adapters"):
+        with pytest.raises(ValueError, match=f"cannot split .* images into {pieces} pieces"):
             Stream(domains, Setting.parse(setting), 3, batch_size, Shard(0, pieces, kind))
         return
     of = owners(len(images), pieces, kind)
@@ -139,11 +139,11 @@ def test_bench_reports_the_pieces_of_a_stream_together(capsys):
 @pytest.mark.usefixtures("tiny")
 def test_more_pieces_than_images_are_refused(capsys):
     assert main(["bench", *STREAM, "--samples", "4", "--shard-streams", "9"]) == 2
-    assert "8 images cannot be dealt out to 9 adapters" in error_of(capsys)
+    assert "cannot split 8 images into 9 pieces" in error_of(capsys)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "2:sorted", ""])
 def test_pieces_that_make_no_sense_are_named(text, capsys):
     with pytest.raises(SystemExit):
         main(["bench", f"--shard-streams={text}"])
-    assert f"unknown pieces '{text}'" in capsys.readouterr().err
+    assert f"invalid pieces '{text}'" in capsys.readouterr().err

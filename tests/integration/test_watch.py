@@ -6,24 +6,31 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from starlette.responses import PlainTextResponse
 
+from dab.benchmark.results.result import Result, results
 from dab.cli import main
 from dab.report import gather
-from dab.report.watch import application, listen
-from dab.utils import files
-from tests.support.report_runs import make_runs
+from dab.report.page import to_json
+from dab.report.watch import HEADERS, application, listen, server
+from tests.support.report_runs import make_runs, save, take_back
+
+PATIENCE = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +39,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Site:
-    """A server of a folder in a thread."""
+    """A server in a thread: of a folder, or of another application."""
 
-    def __init__(self, out: Path, **options: Any) -> None:
+    def __init__(self, out: Path | None = None, app: Any = None, **options: Any) -> None:
         self.socket = listen()
-        self.address = "http://{}:{}".format(*self.socket.getsockname())
-        served = application(out, every=0.2, **options)
-        self.server = uvicorn.Server(uvicorn.Config(served, log_level="error"))
+        self.host, self.port = self.socket.getsockname()
+        self.address = f"http://{self.host}:{self.port}"
+        app = app or application(out, every=0.2, **options)
+        self.server = server(app, patience=PATIENCE)
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
         self.thread.start()
         while not self.server.started:
@@ -72,38 +80,25 @@ def site(out: Path) -> Iterator[Site]:
     site.close()
 
 
-def under_way(out: Path, method: str, seen: int) -> tuple[Path, str]:
-    """Make the runs of a method unfinished; one of them, and its result as it was."""
-    results = {}
-    for file in out.glob("*/result.json"):
-        result = json.loads(file.read_text())
-        if result["card"]["method"] == method:
-            results[file] = file.read_text()
-            tell(file, result, seen)
-            file.unlink()
-    return next(iter(results.items()))
-
-
-def tell(file: Path, result: dict, seen: int) -> None:
-    progress = {"card": result["card"], "seen": seen, "samples": 210, "window": 16}
-    progress |= {"windows": result["windows"][: seen // 16], "time": time.time()}
-    file.with_name("progress.json").write_text(json.dumps(progress))
+def under_way(out: Path, method: str, seen: int) -> Result:
+    """Make the runs of a method unfinished; one of them as it was."""
+    found = [result for result in results(out) if result.card.method == method]
+    for result in found:
+        take_back(result, out, seen)
+    return found[0]
 
 
 def new_runs(out: Path) -> None:
-    """A run that stands before others of its stream, and one of a stream that stands first."""
-    found = [json.loads(file.read_text()) for file in out.glob("*/result.json")]
-    place = ("source", "correlated", 0)
+    """A run that comes before others of its stream, and one of a stream that comes first."""
     (source,) = [
-        one for one in found if (*map(one["card"].get, ("method", "setting", "seed")),) == place
+        result
+        for result in results(out)
+        if result.card.is_source and (result.card.setting, result.card.seed) == ("correlated", 0)
     ]
-    card = source["card"]
-    cards = {
-        "row": {**card, "options": {"output": "other"}, "source_error": source["error"]},
-        "stream": {**card, "data": {**card["data"], "name": "a"}},
-    }
-    for name, changed in cards.items():
-        files.write(out / name / "result.json", json.dumps({**source, "card": changed}))
+    card = source.card
+    other = replace(card, options={"output": "other"}, source_error=source.error)
+    save(replace(source, card=other), out)
+    save(replace(source, card=replace(card, data=replace(card.data, name="a"))), out)
 
 
 def test_the_server_answers_this_machine_alone(site):
@@ -143,11 +138,11 @@ def test_the_data_is_what_is_there_now(site, out):
     assert status == 200
     found = json.loads(text)
     assert found.pop("now") == pytest.approx(time.time(), abs=61)
-    assert found == gather(out)
+    assert found == json.loads(json.dumps(to_json(gather(out))))
     under_way(out, "note", 96)
     status, text, other = site.get("/data.json")
     assert tag != other
-    assert sum("seen" in run for run in json.loads(text)["runs"].values()) == 2
+    assert sum(run["state"] is not None for run in json.loads(text)["runs"].values()) == 2
 
 
 def test_what_did_not_change_is_not_sent_again(site):
@@ -164,20 +159,149 @@ def test_an_empty_folder_is_waited_for(tmp_path):
     status, text, _ = site.get("/")
     site.close()
     assert status == 200
-    assert "to come: waiting for a run" in text
+    assert "Waiting for a run" in text
+    assert "to come" in text
     assert 'http-equiv="refresh"' in text
 
 
-def test_a_damaged_result_is_named_and_does_not_end_the_server(site, out):
+def test_a_damaged_result_is_named_and_the_rest_is_served(site, out):
     file = next(out.glob("*/result.json"))
-    before = file.read_text()
     file.write_text("{")
-    for path in ("/", "/data.json"):
-        status, text, _ = site.get(path)
-        assert status == 500
-        assert f"{file} is damaged" in text
-    file.write_text(before)
+    status, text, _ = site.get("/data.json")
+    assert status == 200
+    found = json.loads(text)
+    assert [problem["run"] for problem in found["problems"]] == [str(file.parent)]
+    assert len(found["runs"]) == 13
+    status, text, _ = site.get("/")
+    assert status == 200
+    assert file.parent.name in text
+
+
+def test_if_every_result_is_damaged_the_page_says_so_and_waits(site, out):
+    for file in out.glob("*/result.json"):
+        file.write_text("{<b>")
+    status, text, _ = site.get("/")
+    assert status == 200
+    assert "no readable run" in text
+    assert str(file.parent) in text
+    assert site.get("/data.json")[0] == 500
+
+
+# Headers and slow clients
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "status"),
+    [
+        ("/", "localhost", 200),
+        ("/data.json", "localhost", 200),
+        ("/nothing", "localhost", 404),
+        ("/", "evil.example", 400),
+    ],
+)
+def test_every_response_has_the_usual_headers(path, host, status, site):
+    connection = HTTPConnection(site.host, site.port)
+    connection.request("GET", path, headers={"Host": host})
+    answer = connection.getresponse()
+    assert answer.status == status
+    for name, value in HEADERS.items():
+        found = answer.headers.get_all(name)
+        assert len(found) == 1
+        if (path, status, name) not in [
+            ("/", 200, "content-security-policy"),
+            ("/data.json", 200, "cache-control"),
+        ]:
+            assert found == [value]
+    assert answer.headers["server"] is None
+    if (path, status) == ("/", 200):
+        allowed = answer.headers["content-security-policy"]
+        page = answer.read().decode()
+        assert "frame-ancestors 'none'" in allowed
+        assert "unsafe-inline" not in re.search("script-src [^;]*", allowed).group()
+        assert allowed.removesuffix("; frame-ancestors 'none'") in page
+    connection.close()
+
+
+def dropped_after(client: socket.socket) -> float:
+    """Seconds until the server has hung up."""
+    start = time.monotonic()
+    client.settimeout(20)
+    try:
+        while client.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"G",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12",
+        b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nG",
+    ],
+)
+def test_a_client_that_stalls_is_dropped(sent, site):
+    with socket.create_connection((site.host, site.port)) as client:
+        client.sendall(sent)
+        assert dropped_after(client) < 10 * PATIENCE
     assert site.get("/")[0] == 200
+
+
+def test_a_client_that_sends_byte_by_byte_is_dropped(site):
+    start = time.monotonic()
+    with socket.create_connection((site.host, site.port)) as client, suppress(OSError):
+        for _ in range(200):
+            client.sendall(b"G")
+            time.sleep(PATIENCE / 10)
+    assert time.monotonic() - start < 10 * PATIENCE
+
+
+LARGE = b"0123456789" * 400_000  # more than the kernel buffers for a connection
+
+
+@pytest.fixture
+def large() -> Iterator[Site]:
+    site = Site(app=PlainTextResponse(LARGE))
+    yield site
+    site.close()
+
+
+def ask_without_reading(site: Site) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((site.host, site.port))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return client
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_client_that_does_not_read_is_dropped(large):
+    connections = large.server.server_state.connections
+    with ask_without_reading(large):
+        wait_for(lambda: len(connections) == 1)
+        wait_for(lambda: not connections)
+    assert large.get("/")[1] == LARGE.decode()
+
+
+def test_a_client_that_reads_slowly_gets_everything(large):
+    with ask_without_reading(large) as client:
+        start, received = time.monotonic(), bytearray()
+        while not received.endswith(LARGE):
+            part = client.recv(1 << 16)
+            assert part
+            received += part
+            if time.monotonic() - start < 4 * PATIENCE:  # at first at the pace of a slow line
+                time.sleep(0.005)
 
 
 def test_a_port_that_is_taken_is_named(site, out, capsys):
@@ -195,7 +319,7 @@ def test_the_command_serves_until_interrupted(out):
     try:
         # It listens before it says so, and answers as soon as it can.
         with urllib.request.urlopen(address, timeout=20) as answer:
-            assert b"Under way" in answer.read()
+            assert b"In progress" in answer.read()
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
@@ -205,7 +329,7 @@ def test_the_command_serves_until_interrupted(out):
 def test_an_open_page_follows_the_runs(site, out, browser):
     from playwright.sync_api import expect
 
-    file, result = under_way(out, "note", 96)
+    result = under_way(out, "note", 96)
     complaints, foreign = [], []
     page = browser.new_page()
     page.on("console", lambda message: complaints.append(message.text))
@@ -213,10 +337,10 @@ def test_an_open_page_follows_the_runs(site, out, browser):
     page.on("request", lambda r: foreign.append(r.url) if site.address not in r.url else None)
     page.goto(site.address)
     page.get_by_role("navigation").get_by_text("tiny, correlated").click()
-    running = page.locator("#underway .running")
+    running = page.locator("#progress .running")
     expect(running).to_have_count(2)
     expect(running.first).to_contain_text("46 %")
-    tent = page.locator("#legend").get_by_role("button", name="tent")
+    tent = page.locator("#legend").get_by_role("button", name="TENT")
     tent.click()
     page.locator("#filter").fill("note")
     table = page.locator("#tables .setting").filter(has_text="correlated")
@@ -233,10 +357,10 @@ def test_an_open_page_follows_the_runs(site, out, browser):
     expect(head).to_have_attribute("aria-sort", "ascending")
     expect(head.get_by_role("button")).to_be_focused()
 
-    tell(file, json.loads(result), 160)
+    folder = take_back(result, out, 160)
     expect(running.filter(has_text="76 %")).to_have_count(1)
-    file.write_text(result)
-    file.with_name("progress.json").unlink()
+    save(result, out)
+    (folder / "progress.json").unlink()
     expect(running).to_have_count(1)
     # What the reader had chosen is as it was.
     expect(tent).to_have_attribute("aria-pressed", "false")

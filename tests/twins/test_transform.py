@@ -82,7 +82,7 @@ def test_an_array_is_as_good_as_a_picture_and_stays_as_it_is():
 @pytest.mark.parametrize(
     ("arguments", "culprit"),
     [
-        ({"resize": 200}, "crop of 224 does not fit into a side of 200"),
+        ({"resize": 200}, "crop=224 exceeds resize=200"),
         ({"crop": 0}, "got 0"),
         ({"interpolation": "lanczos"}, "'lanczos'"),
     ],

@@ -40,6 +40,7 @@ def test_severities_follow_each_other_in_a_file(data, severity):
     for root in (folder, folder.parent):
         images = CIFARC(name, root, "fog", severity)
         assert len(images) == IMAGES
+        assert type(images.labels) is np.ndarray  # not a mapped file
         assert images.labels.dtype == np.int64
         assert images.labels.tolist() == labels.tolist()
         np.testing.assert_array_equal(images.batch(range(IMAGES)), expected)
@@ -83,9 +84,9 @@ def test_fingerprints_show_pixels_and_labels(data):
 
 def test_what_is_missing_is_named(data):
     name, folder, _ = data
-    with pytest.raises(ValueError, match=r"has no frost\.npy; there are: fog, snow"):
+    with pytest.raises(ValueError, match=r"has no frost\.npy; available: fog, snow"):
         CIFARC(name, folder, "frost", 5)
-    with pytest.raises(ValueError, match="there are: none"):
+    with pytest.raises(ValueError, match="available: none"):
         CIFARC(name, folder.parent.parent, "frost", 5)
     for severity in (0, 6):
         with pytest.raises(ValueError, match=f"severity must be 1 to 5, got {severity}"):

@@ -58,12 +58,14 @@ def test_a_run_in_half_precision_is_another_run(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4  # each with a source run of its own
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_compiled_model_keeps_its_names():
     model = Compute(compile=True).prepare(net("layernorm"))
     assert list(model.state_dict()) == list(net("layernorm").state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, compiling
 @pytest.mark.parametrize("method", ["tent", "adacontrast"])  # the latter looks inside the model
 def test_a_compiled_run_learns_as_a_plain_one(method, tmp_path):

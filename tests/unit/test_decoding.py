@@ -113,11 +113,11 @@ WHOLE = jpeg(picture(60, 50))
     ("content", "reason"),
     [
         (b"", "the file is empty"),
-        (b"no picture", "no readable picture (cannot identify image file)"),
-        (WHOLE[: len(WHOLE) // 2], "no readable picture (image file is truncated"),
-        (WHOLE[:20], "no readable picture (cannot identify image file)"),
-        (saved(picture(60, 50), "PNG")[:500], "no readable picture ("),
-        (jpeg(picture(20, 50)), "a picture of 50 x 20 pixels is smaller than the crop of 30"),
+        (b"no picture", "not a readable image (cannot identify image file)"),
+        (WHOLE[: len(WHOLE) // 2], "not a readable image (image file is truncated"),
+        (WHOLE[:20], "not a readable image (cannot identify image file)"),
+        (saved(picture(60, 50), "PNG")[:500], "not a readable image ("),
+        (jpeg(picture(20, 50)), "an image of 50 x 20 pixels is smaller than the crop of 30"),
     ],
 )
 def test_an_unreadable_file_is_named(content, reason, tmp_path):

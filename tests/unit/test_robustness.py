@@ -185,6 +185,7 @@ def test_adapters_pickle():
 NORM_ONLY = ["dab", "eata", "note", "roid", "rotta", "sar", "tent"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NORM_ONLY)
 def test_the_state_beside_the_buffer_stays_under_one_mib_for_a_vit_b(method):
     """No copy of 86 million parameters where 38,400 change."""

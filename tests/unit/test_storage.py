@@ -16,7 +16,7 @@ from dab.benchmark.running.progress_file import progresses
 from dab.benchmark.running.run import CHECKPOINT, Interrupted
 from dab.cli import main
 from dab.report import gather, render
-from dab.report.data import NoRunsError
+from dab.report.collect import NoRunsError
 from dab.utils import files
 from dab.utils.files import Location, location
 from tests.support.benchmark_task import tiny_cell, tiny_task

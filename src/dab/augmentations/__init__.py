@@ -1,4 +1,4 @@
-"""Random views of a batch of images in [0, 1], drawn from a generator of one's own."""
+"""Random views of a batch of images in [0, 1], drawn from a given generator."""
 
 from dab.augmentations.views import augment, strong, weak
 

@@ -1,4 +1,4 @@
-"""Warping and blurring of batches; whatever lies outside of an image continues its edge."""
+"""Warping and blurring of batches. Outside of an image, its edge pixels are repeated."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ __all__ = ["blur", "extend", "rotation", "warp"]
 
 
 def extend(images: Tensor, rows: int, columns: int) -> Tensor:
-    """The images with their edges repeated by so many rows and columns on each side."""
+    """Pads images on each side by repeating their edges."""
     return F.pad(images, (columns, columns, rows, rows), mode="replicate")
 
 
 def rotation(angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Matrices (n, 2, 3) for `warp` that turn, then scale, then shift the picture.
+    """Returns matrices (n, 2, 3) for `warp` that rotate, then scale, then shift images.
 
     Args:
-        angle: in radians, clockwise as seen, (n,).
-        scale: above 1 enlarges, (n,).
-        shift: to the right and downwards, in pixels, (n, 2).
+        angle: (n,), in radians, clockwise.
+        scale: (n,), above 1 enlarges.
+        shift: (n, 2), to the right and down, in pixels.
     """
-    # Where an output pixel comes from is the inverse of where the picture goes to.
+    # `warp` takes the inverse map, from output pixels to input pixels.
     cosine, sine = angle.cos() / scale, angle.sin() / scale
     linear = torch.stack([cosine, sine, -sine, cosine], dim=1).view(-1, 2, 2)
     return torch.cat([linear, -linear @ shift[:, :, None]], dim=2)
 
 
 def warp(images: Tensor, matrix: Tensor, margin: int = 0) -> Tensor:
-    """Bilinear samples of the images, with `margin` pixels more on every side.
+    """Samples images bilinearly, with `margin` extra pixels on every side.
 
     Args:
         images: (n, channels, height, width).
-        matrix: (n, 2, 3), or (1, 2, 3) for the whole batch: from the (x, y, 1) of an output pixel
-            to the (x, y) it is read from, in pixels from the center of the image.
+        matrix: (n, 2, 3), or (1, 2, 3) for the whole batch: maps (x, y, 1) of an output pixel to
+            (x, y) of the input, in pixels from the center of the image.
         margin: of the output.
     """
     height, width = images.shape[2:]
     rows, columns = height + 2 * margin, width + 2 * margin
-    # affine_grid and grid_sample measure in halves of the output and of the image.
+    # The units of affine_grid and grid_sample are half the sides of the output and the input.
     to_pixels = matrix.new_tensor([columns / 2, rows / 2, 1])
     from_pixels = matrix.new_tensor([[2 / width], [2 / height]])
     halves = (from_pixels * matrix * to_pixels).to(images)
@@ -49,21 +49,21 @@ def warp(images: Tensor, matrix: Tensor, margin: int = 0) -> Tensor:
 
 
 def blur(images: Tensor, sigma: Tensor, size: int) -> Tensor:
-    """Gaussian blur with an odd kernel that stays inside: size // 2 pixels go on every side.
+    """Gaussian blur with an odd kernel and no padding: every side loses size // 2 pixels.
 
     Args:
         images: (n, channels, height, width).
-        sigma: standard deviation in pixels, (n,), or (1,) for the whole batch.
+        sigma: (n,), or (1,) for the whole batch: the standard deviation in pixels.
         size: of the kernel.
     """
     count, channels, height, width = images.shape
     offsets = torch.arange(size, dtype=sigma.dtype) - size // 2
     kernel = (-0.5 * (offsets / sigma[:, None]) ** 2).softmax(dim=1)
-    # Taps that no float32 sum can notice would become denormal numbers, which slow down a CPU.
+    # Taps too small to change a float32 sum would be denormal numbers, which are slow on CPUs.
     kernel = F.threshold(kernel, 1e-12, 0)
     kernels = kernel.expand(count, -1).repeat_interleave(channels, dim=0).to(images)[:, None]
-    # All planes of the batch as channels of one image: on CPU that is about ten times faster than
-    # a batch of images with few channels, and it lets every image have its own kernel.
+    # All planes of the batch are channels of one image. On a CPU, that is about ten times faster
+    # than a batch of images with few channels, and it allows one kernel per image.
     planes = images.reshape(1, count * channels, height, width)
     for window in (kernels[:, :, None, :], kernels[:, :, :, None]):
         planes = F.conv2d(planes, window, groups=count * channels)

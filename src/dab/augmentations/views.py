@@ -1,9 +1,9 @@
-"""The augmentations that methods learn from, batched, on the images' device, without gradients.
+"""The augmentations of the methods: batched, on the images' device, without gradients.
 
-All numbers come from the generator that is passed in, a CPU one; the global one is neither read nor
-moved. Images are floats in [0, 1] of any size; values outside are clipped where colors change.
-Half precision is computed in float32. The view has the images' shape and dtype, the images stay as
-they are. Images that are not RGB skip what needs colors: saturation, hue and graying.
+All random numbers come from the given CPU generator; the global generator is not used. Images are
+floats in [0, 1] of any size; other values are clipped where colors change. Half precision is
+computed in float32. A view has the shape and dtype of the images, which are not modified. Images
+that are not RGB skip saturation, hue and gray.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dab.parts.validation import check_images
 
 __all__ = ["augment", "strong", "weak"]
 
-# A change of color, and the bounds of its uniformly drawn number.
+# A color transform and the bounds of its strength, which is drawn uniformly.
 Jitter = tuple[Callable[[Tensor, Tensor], Tensor], float, float]
 
 _AUGMENT_JITTER: list[Jitter] = [
@@ -43,16 +43,15 @@ _CROP_RATIOS = (3 / 4, 4 / 3)
 
 @torch.no_grad()
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """The augmentation of CoTTA, RoTTA and ROID: one draw for the whole batch, but for the noise.
+    """The augmentation of CoTTA, RoTTA and ROID. Except for the noise, it is drawn once per batch.
 
-    In this order: colors (brightness, contrast, saturation, hue and gamma in random order);
-    rotation by up to 15 degrees, scale of 0.9 to 1.1 and a shift of up to an eighth of each side;
-    a blur of 5 x 5 pixels with a sigma of up to half a pixel; a flip in half of the calls;
-    Gaussian noise of 0.005.
+    In this order: brightness, contrast, saturation, hue and gamma in random order; rotation by up
+    to 15 degrees, scale of 0.9 to 1.1 and a shift of up to 1/8 of each side; a 5 x 5 blur with
+    sigma up to 0.5 pixels; a flip with p = 0.5; Gaussian noise with sigma = 0.005.
 
-    The original pads by half of the image, shifts by a sixteenth of the padded side, and crops
-    after the blur; that padding is wide enough for square images of about 20 pixels or more.
-    Here edges continue without end: the same picture, at a quarter of the pixels, for any size.
+    The original pads the image by half of its size, shifts by 1/16 of the padded side, and crops
+    after the blur. For square images of about 20 pixels or more, that padding is wide enough. Here
+    edges repeat without end, which gives the same view from a quarter of the pixels, at any size.
 
     >>> view = augment(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0))
     >>> view.shape
@@ -75,10 +74,10 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def weak(images: Tensor, generator: torch.Generator) -> Tensor:
-    """AdaContrast's weak view: every image shifted by whole pixels, and half of them flipped.
+    """AdaContrast's weak view: each image is shifted by whole pixels, and flipped with p = 0.5.
 
-    The shift is a crop out of the image padded by an eighth of each side. Padding repeats the edge,
-    as in `augment`: black bars would be a shift of their own.
+    The shift is a crop of the image padded by 1/8 of each side. The padding repeats the edges, as
+    in `augment`: black bars would be a domain shift of their own.
 
     >>> images = torch.rand(4, 3, 32, 32)
     >>> weak(images, torch.Generator().manual_seed(0)).shape
@@ -101,16 +100,16 @@ def weak(images: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True) -> Tensor:
-    """AdaContrast's strong view, drawn for every image on its own.
+    """AdaContrast's strong view, drawn independently for each image.
 
-    In this order: a crop of 20 % to 100 % of the area in a ratio of 3/4 to 4/3, resized to the full
-    size; with p = 0.8 brightness, contrast and saturation by up to 40 % and hue by up to a tenth of
-    a turn, in random order; gray with p = 0.2; with p = 0.5 a blur with sigma 0.1 to 2 and an odd
-    kernel of about a tenth of the shorter side, at least 3; flipped with p = 0.5.
+    In this order: a crop of 20 % to 100 % of the area with an aspect ratio of 3/4 to 4/3, resized
+    to the full size; with p = 0.8, brightness, contrast and saturation by up to 40 % and hue by up
+    to 1/10 of a turn, in random order; gray with p = 0.2; with p = 0.5, a blur with sigma 0.1 to 2
+    and an odd kernel of about 1/10 of the shorter side, at least 3; a flip with p = 0.5.
 
     Args:
         images: (n, channels, height, width) in [0, 1].
-        generator: of all draws.
+        generator: draws all random numbers.
         resized_crop: whether to crop; AdaContrast does not on ImageNet-C.
 
     >>> strong(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0)).shape
@@ -131,7 +130,7 @@ def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True
 
 
 def _prepared(images: Tensor) -> Tensor:
-    """Checked images, contiguous and at least float32; maybe the very same tensor."""
+    """Checks images and makes them contiguous and at least float32, without a copy if possible."""
     check_images(images, None)
     return images.to(torch.promote_types(images.dtype, torch.float32)).contiguous()
 
@@ -145,7 +144,7 @@ def _chance(probability: float, count: int, generator: torch.Generator) -> Tenso
 
 
 def _noise_like(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Standard normal noise, made where the images are by a generator that this one seeds."""
+    """Draws standard normal noise on the images' device, from a generator seeded by this one."""
     seed = int(torch.randint(2**63 - 1, (), generator=generator))
     there = torch.Generator(images.device).manual_seed(seed)
     return torch.randn(images.shape, generator=there, device=images.device, dtype=images.dtype)
@@ -159,7 +158,7 @@ def _applicable(jitter: list[Jitter], images: Tensor) -> list[Jitter]:
 def _change(
     images: Tensor, chosen: Tensor, change: Callable[..., Tensor], *numbers: Tensor
 ) -> None:
-    """Replace the chosen images by their changed selves, each with its own numbers."""
+    """Applies `change` to the chosen images in place, with the numbers of each image."""
     rows = chosen.nonzero().flatten()
     if len(rows):
         there = rows.to(images.device)
@@ -167,7 +166,7 @@ def _change(
 
 
 def _jitter(images: Tensor, chosen: Tensor, generator: torch.Generator) -> None:
-    """Change all colors of the chosen images, of each in an order of its own."""
+    """Applies all color transforms to the chosen images in place, in random order per image."""
     count = len(images)
     colors = _applicable(_STRONG_JITTER, images)
     orders = torch.rand(count, len(colors), generator=generator, dtype=torch.float64).argsort()
@@ -178,11 +177,11 @@ def _jitter(images: Tensor, chosen: Tensor, generator: torch.Generator) -> None:
 
 
 def _crop_boxes(count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
-    """Matrices for `warp` that enlarge a random part of each image to the whole.
+    """Draws matrices for `warp` that enlarge a random part of each image to the full size.
 
-    The ratio is drawn among those with which a crop of the drawn area fits into the image, where
-    torchvision draws both again: so every area is as likely as any other. Long images, where no
-    ratio of 3/4 to 4/3 fits, get the nearest one that does. A crop may begin between two pixels.
+    The aspect ratio is drawn among those for which a crop of the drawn area fits into the image, so
+    all areas are equally likely; torchvision redraws both instead. Elongated images, for which no
+    ratio of 3/4 to 4/3 fits, get the nearest one that does. Crops may start between two pixels.
     """
     area = _uniform(0.2, 1, count, generator)
     aspect = width / height

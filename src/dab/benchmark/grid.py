@@ -61,7 +61,9 @@ class Grid:
         compute: device, precision and threads.
         model: a name for `dab.load_model`; None for the default of each data set.
         root: folder of data sets that are read from disk.
-        image_list, source_images, partial: see `TaskRecipe`.
+        image_list: file with the images of ImageNet-C to show; None for the published ones.
+        source_images: folder with training images of the model, for methods that ask for some.
+        partial: accept an incomplete data set.
 
     >>> Grid(["tnet"])
     Traceback (most recent call last):
@@ -264,7 +266,9 @@ def run_grid(
         engine: "inline" runs in this process, "local" in worker processes; "ray" and "submitit"
             use a cluster. Results are the same on all of them.
         jobs: runs at a time; None for as many as fit.
-        address, gpus_per_run, slurm: for engines that use a cluster; see `Resources`.
+        address: of the cluster; None for the engine's default.
+        gpus_per_run: may be a fraction with Ray; None for a whole GPU if the device is one.
+        slurm: parameters of sbatch.
         cache: folder for corrupted images; None for the user's cache.
         workers: processes per run that prefetch images; None for one while any are to be made.
         checkpoint_every: batches between two checkpoints.

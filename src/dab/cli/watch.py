@@ -1,4 +1,4 @@
-"""`dab watch`: the report as a live page."""
+"""`dab watch`: the page of a report while runs are in progress."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from dab.cli.options import Commands, at_least, command, folder_or_url
 __all__ = ["add", "main"]
 
 EXAMPLES = """examples:
-  dab watch results                a page that updates itself
-  dab watch results --port 8001    if port 8000 is in use
-  dab watch s3://bucket/results    runs on other machines
+  dab watch results                serve a page that stays up to date
+  dab watch results --port 8001    on another port
+  dab watch s3://bucket/results    watch runs on other machines
 
-The page is that of `dab report`, with active runs. Only this machine can open it; from another one,
-use ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
+The page is that of `dab report`. It is served to this machine only; to open it on another one, use
+ssh -L 8000:127.0.0.1:8000 THIS-MACHINE.
 """
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "watch", "watch active runs in a browser", EXAMPLES, main)
+    parser = command(commands, "watch", "watch runs in progress in a browser", EXAMPLES, main)
     parser.add_argument(
         "results", type=folder_or_url, help="folder of the results; it may still be empty"
     )
     parser.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1, this machine)")
     parser.add_argument(
-        "--port", type=at_least(0, 65_535), default=8000, help="0 for any (default: 8000)"
+        "--port", type=at_least(0, 65_535), default=8000, help="0: any free port (default: 8000)"
     )
     parser.add_argument(
-        "--every", type=at_least(1), default=3, metavar="SECONDS", help="(default: 3)"
+        "--every",
+        type=at_least(1),
+        default=3,
+        metavar="SECONDS",
+        help="time between updates of the page (default: 3)",
     )
 
 
@@ -38,7 +42,9 @@ def main(chosen: argparse.Namespace) -> int:
 
     with listen(chosen.host, chosen.port) as listening:
         host, port = listening.getsockname()[:2]
-        print(f"Watching {chosen.results} on http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+        print(
+            f"Watching {chosen.results} on http://{host}:{port}/ (press Ctrl-C to stop)", flush=True
+        )
         with suppress(KeyboardInterrupt):
             serve(chosen.results, listening, host=chosen.host, every=chosen.every)
     return 0

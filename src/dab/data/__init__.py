@@ -1,1 +1,1 @@
-"""Images: reading, resizing, corrupting, caching, and the data sets they come from."""
+"""Data sets, and how their images are decoded, resized, corrupted and cached."""

@@ -1,4 +1,4 @@
-"""A data set under a corruption, made when first read and kept on disk."""
+"""A data set under a corruption, computed when first read and cached on disk."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["CorruptedImages"]
 
 @cache
 def _version() -> str:
-    """A hash of what corruptions are made with: their own code, and the libraries that it calls."""
+    """A hash of the code of the corruptions and of the versions of the libraries it uses."""
     sources = sorted(Path(corruptions.__file__).parent.glob("*.py"))
     libraries = [module.__version__ for module in (np, scipy, cv2, PIL)]
     return fingerprint(*(source.read_text() for source in sources), " ".join(libraries))
 
 
 class CorruptedImages:
-    """The images of a data set under one corruption of one severity.
+    """The images of a data set under one corruption at one severity.
 
-    An image's randomness follows from corruption, severity and index alone, so that its bytes do
-    not depend on the order of reading or on the number of workers.
+    The randomness of an image depends on corruption, severity and index alone, so its bytes depend
+    neither on the order of reading nor on the number of workers.
 
     Args:
         clean: the images to corrupt.
         corruption, severity: see `dab.data.corruptions.corrupt`.
-        cache: folder for the made images; None for the user's.
+        cache: folder for the corrupted images; None for the default, `cache_folder()`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CorruptedImages:
     ) -> None:
         self.clean, self.corruption, self.severity = clean, corruption, severity
         self.labels: NDArray[np.int64] = clean.labels
-        probe = self._corrupted(0, clean.batch([0])[0])  # a wrong name or severity fails here
+        probe = self._corrupted(0, clean.batch([0])[0])  # raises if name or severity is unknown
         self.fingerprint = fingerprint(
             clean.fingerprint, corruption, f"{severity} {_version()}", probe
         )
@@ -57,11 +57,11 @@ class CorruptedImages:
         return len(self.labels)
 
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
-        """The corrupted images at these indices, stacked."""
+        """Returns the corrupted images at these indices, stacked."""
         return self.cache.read(np.asarray(indices, np.int64), self._make)
 
     def ready(self, size: int | None = None) -> bool:
-        """Whether the first images (None: all) are on disk already."""
+        """Whether the first `size` images (None: all) are cached."""
         return self.cache.complete(size)
 
     def _make(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:

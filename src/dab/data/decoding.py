@@ -1,7 +1,7 @@
-"""Picture files as pixels, fast: JPEGs by libjpeg-turbo straight into an array.
+"""Fast decoding of image files: libjpeg-turbo decodes JPEGs directly into an array.
 
-Pillow decodes with the same library but copies the pixels twice on the way; both give the same
-bytes. Orientation tags are ignored, as torchvision's ImageFolder does.
+Pillow uses the same library and returns the same bytes, but copies the pixels twice. Orientation
+tags are ignored, as in torchvision's ImageFolder.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ __all__ = ["ExactSize", "Pixels", "decode", "read"]
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 
-DIRECT = ("YCbCr", "RGB", "Gray")  # the others need more than libjpeg to become RGB
+DIRECT = ("YCbCr", "RGB", "Gray")  # libjpeg cannot convert other color spaces to RGB
 
 
 @dataclass(frozen=True)
 class ExactSize:
-    """Takes pictures as they are, and no others than squares of a size."""
+    """Returns images unchanged, and raises a ValueError unless they are squares of this size."""
 
     side: int
 
     def __call__(self, pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]
         if (height, width) != (self.side, self.side):
-            raise ValueError(f"{height} x {width} pixels, not {self.side} x {self.side}")
+            raise ValueError(f"expected {self.side} x {self.side} pixels, got {height} x {width}")
         return pixels
 
 
 def read(file: str | Path, transform: Callable[[Pixels], Pixels]) -> Pixels:
-    """The pixels of a file after a transform; a ValueError names the file that has none."""
+    """Decodes and transforms a file. A ValueError names the file if it cannot be decoded."""
     try:
         return transform(decode(Path(file).read_bytes()))
     except ValueError as error:
@@ -45,12 +45,12 @@ def read(file: str | Path, transform: Callable[[Pixels], Pixels]) -> Pixels:
 
 
 def decode(content: bytes) -> Pixels:
-    """The pixels in the content of a file."""
+    """Decodes the content of an image file."""
     try:
         if simplejpeg.decode_jpeg_header(content)[2] in DIRECT:
             pixels: Pixels = simplejpeg.decode_jpeg(content, fastdct=False, fastupsample=False)
             return pixels
-    except ValueError:  # no JPEG, or one with flaws that Pillow may overlook
+    except ValueError:  # not a JPEG, or a damaged one that Pillow may accept
         pass
     return _decode_by_pillow(content)
 
@@ -61,11 +61,11 @@ def _decode_by_pillow(content: bytes) -> Pixels:
     try:
         with Image.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))
-    # Damaged files of its many formats make Pillow raise nearly anything.
+    # Pillow raises almost any exception on damaged files, depending on the format.
     except Exception as error:
-        raise ValueError(f"no readable picture ({_reason(error)})") from error
+        raise ValueError(f"not a readable image ({_reason(error)})") from error
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, without Pillow's address of the bytes in memory."""
+    """Returns the message without the memory address that Pillow appends."""
     return str(error).partition(" <")[0] or type(error).__name__

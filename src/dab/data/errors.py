@@ -1,4 +1,4 @@
-"""Everything that is wrong with a data set, said at once."""
+"""Errors of data sets: all problems in one message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SHOWN = 5  # examples of each kind
 
 
 class DataError(ValueError):
-    """A data set on disk is not what it has to be."""
+    """A data set on disk is incomplete or not what was expected."""
 
 
 class Problems:
-    """What is wrong, by kind.
+    """Collects problems by kind.
 
     >>> problems = Problems()
     >>> problems.add("missing folders", ["fog/5", "snow/5"])
@@ -29,18 +29,18 @@ class Problems:
         self._found: dict[str, list[str]] = {}
 
     def add(self, kind: str, culprits: Iterable[str]) -> None:
-        """Remember these, if there are any."""
+        """Records the culprits of a kind of problem. Does nothing if there are none."""
         if found := list(culprits):
             self._found.setdefault(kind, []).extend(found)
 
     def report(self, what: str) -> None:
-        """Raise `DataError` if there is any problem, with a line for each kind."""
+        """Raises a `DataError` with one line per kind of problem, if there are any."""
         if self._found:
             lines = [f"{len(of):,} {kind}: {shortened(of)}" for kind, of in self._found.items()]
             raise DataError("\n  ".join([f"{what}:", *lines]))
 
 
 def shortened(culprits: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """Lists the first few, and the number of the others."""
     more = len(culprits) - SHOWN
     return ", ".join(culprits[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")

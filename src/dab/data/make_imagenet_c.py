@@ -1,4 +1,4 @@
-"""An ImageNet-C tree from clean pictures: `<corruption>/<severity>/<wnid>/<name>.JPEG`."""
+"""Makes ImageNet-C from clean images: `<corruption>/<severity>/<wnid>/<name>.JPEG`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHRINK = Transform(resize=256, crop=SIZE)
 
 
 class Work(NamedTuple):
-    """A clean picture, and the corruptions and severities that it is still to be shown under."""
+    """A clean image, and the corruptions and severities that are missing."""
 
     path: str
     variants: tuple[tuple[str, int], ...]
@@ -38,26 +38,27 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes the tree, one picture at a time; in any order and by any number of processes.
+    """Makes the tree one clean image at a time, in any order and in any number of processes.
 
-    A file's randomness follows from its name, corruption and severity alone. Files are there whole
-    or not at all, so what is there is done.
+    The randomness of a file depends on its name, corruption and severity alone. Files are written
+    atomically, so existing ones are complete and are skipped.
 
     Args:
-        source: `<wnid>/<name>` below it are the clean pictures, of any size.
-        target: where the tree grows.
+        source: a folder of clean images `<wnid>/<name>`, of any size. Images of 224 x 224 pixels
+            are not resized.
+        target: the folder of the tree.
     """
 
     source: Path
     target: Path
 
     def plan(self, corruptions: Sequence[str], severities: Sequence[int]) -> list[Work]:
-        """What is left to do."""
+        """Returns the work that is left to do."""
         if self.source.resolve() in [self.target.resolve(), *self.target.resolve().parents]:
-            raise ValueError(f"{self.target} lies in {self.source}: choose another place")
+            raise ValueError(f"{self.target} is inside {self.source}: choose another folder")
         probe = np.zeros((SIZE, SIZE, 3), np.uint8)
         variants = list(product(dict.fromkeys(corruptions), dict.fromkeys(severities)))
-        for name, level in variants:  # a wrong one fails here
+        for name, level in variants:  # raises if unknown
             corrupt(probe, name, level, np.random.default_rng(0))
         plan = []
         for wnid, pictures in _pictures(self.source).items():
@@ -79,7 +80,7 @@ class Maker:
         return set(os.listdir(folder))
 
     def __call__(self, work: Work) -> str | None:
-        """Make the files of one picture; what is wrong with it, if so."""
+        """Makes the files of one image. Returns an error message if it cannot be read."""
         try:
             clean = read(self.source / work.path, at_published_size)
         except (OSError, ValueError) as error:
@@ -92,25 +93,25 @@ class Maker:
 
 
 def _pictures(source: Path) -> dict[str, dict[str, str]]:
-    """For every class, the paths of its pictures by the name of what is made of them."""
+    """Returns, for every class, the paths of its images by the name of the file to make."""
     problems = Problems()
     found: dict[str, dict[str, str]] = {}
     for folder in subfolders(source):
         paths = [entry.path for entry in images_in(source, folder)]
         found[folder] = {_made_name(path): path for path in paths}
         twins = set(paths) - set(found[folder].values())
-        problems.add("pictures that another differs from in its suffix alone", sorted(twins))
+        problems.add("images whose names differ from another's in the suffix alone", sorted(twins))
     foreign = [folder for folder in found if folder not in INDEX]
-    problems.add("folders that are no class of ImageNet", foreign)
+    problems.add("folders that are not classes of ImageNet", foreign)
     problems.report(f"{source} cannot be corrupted")
     if not any(found.values()):
-        raise DataError(f"{source} has no picture <wnid>/<name>.JPEG")
+        raise DataError(f"{source} has no images <wnid>/<name>.JPEG")
     return found
 
 
-def at_published_size(picture: Pixels) -> Pixels:
-    """Resized to 256 and cropped to 224, unless that has been done before: then as it is."""
-    return picture if picture.shape[:2] == (SIZE, SIZE) else SHRINK(picture)
+def at_published_size(image: Pixels) -> Pixels:
+    """Resizes to 256 and crops to 224 pixels. Images of 224 x 224 are returned as they are."""
+    return image if image.shape[:2] == (SIZE, SIZE) else SHRINK(image)
 
 
 def _made_name(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Every image of a data set, decoded to see whether it can be."""
+"""Verifies that every image of a data set can be decoded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dab.utils.parallel import each
 
 __all__ = ["unreadable"]
 
-CHUNK = 64  # images that a process takes at once
+CHUNK = 64  # images per work item
 
 
 def unreadable(parts: Sequence[FolderImages], workers: int) -> Iterator[tuple[int, list[str]]]:
-    """How many more images have been decoded, and what is wrong with those that cannot be."""
+    """Yields, chunk by chunk, the number of images and the errors of those that are unreadable."""
     chunks = [
         (number, range(start, min(start + CHUNK, len(part))))
         for number, part in enumerate(parts)

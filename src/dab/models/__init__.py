@@ -1,1 +1,1 @@
-"""Classifiers: any by name, and small ones of the embedded benchmarks with their training."""
+"""Classifiers: loading any by name, and the small shipped ones with their training."""

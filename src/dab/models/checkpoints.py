@@ -1,4 +1,4 @@
-"""Weights from files: nothing but tensors is read, and nothing but a perfect fit taken."""
+"""Weights from files: reads tensors only, and requires that they fit the net exactly."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from torch import Tensor, nn
 __all__ = ["Checkpoint", "fill", "misfits", "read"]
 
 TORCH_FILES = (".pth", ".pt", ".bin")
-WRAPPERS = ("state_dict", "model")  # what training scripts keep the weights under
-PARALLEL = "module."  # what (Distributed)DataParallel puts before every name
+WRAPPERS = ("state_dict", "model")  # keys under which training scripts store weights
+PARALLEL = "module."  # prefix of (Distributed)DataParallel
 
 
 class Checkpoint(NamedTuple):
-    """Weights by name, and the checksum of the very bytes that they were read from."""
+    """Weights by name, and the checksum of the file that they were read from."""
 
     weights: dict[str, Tensor]
     sha256: str
 
 
 def read(file: Path) -> Checkpoint:
-    """The weights in a .safetensors file, or in one that torch has saved, on the CPU."""
+    """Reads the weights in a .safetensors file or a torch checkpoint, on the CPU."""
     if file.suffix not in (".safetensors", *TORCH_FILES):
         known = ", ".join((*TORCH_FILES, ".safetensors"))
-        raise ValueError(f"{file} is no file of weights: its name must end in one of {known}")
+        raise ValueError(f"{file} is not a file of weights: its name must end in one of {known}")
     content = file.read_bytes()
     try:
         loaded = _loaded(content, file.suffix)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{file} is damaged, or holds more than weights, which could run code: save "
+            f"{file} is damaged, or contains objects that could run code: save "
             f"model.state_dict() alone ({str(error).splitlines()[0]})"
         ) from error
-    except Exception as error:  # each format has its own kinds for a damaged file
-        raise ValueError(f"{file} cannot be read, it may be damaged: {error}") from error
+    except Exception as error:  # each format raises its own errors for damaged files
+        raise ValueError(f"cannot read {file}, it may be damaged: {error}") from error
     return Checkpoint(_weights(loaded, file), hashlib.sha256(content).hexdigest())
 
 
 def fill(net: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:
-    """Load weights that fit a net exactly; else one ValueError says all that does not.
+    """Loads weights into a net, or raises one ValueError with all that does not fit.
 
-    BatchNorm's counters of batches alone may be missing, as they are in files from before torch
-    kept them: nothing is computed with them.
+    Only BatchNorm's batch counters may be missing, as in files that predate them: nothing is
+    computed from them.
     """
     own = net.state_dict()
     missing = [n for n in own if n not in weights and not n.endswith(".num_batches_tracked")]
@@ -64,12 +64,12 @@ def fill(net: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:
 
 
 def misfits(missing: Sequence[str], unexpected: Sequence[str], shapes: Sequence[str]) -> str:
-    """What does not fit, in a line; empty if all does.
+    """Describes in one line what does not fit; empty if all fits.
 
     >>> misfits(["head.bias"], [], [f"blocks.{i}" for i in range(9)])
-    '1 missing (head.bias); 9 of another shape (blocks.0, blocks.1, blocks.2, blocks.3, ...)'
+    '1 missing (head.bias); 9 with another shape (blocks.0, blocks.1, blocks.2, blocks.3, ...)'
     """
-    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    kinds = {"missing": missing, "unexpected": unexpected, "with another shape": shapes}
     return "; ".join(
         f"{len(names)} {kind} ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})"
         for kind, names in kinds.items()
@@ -92,9 +92,9 @@ def _weights(loaded: Any, file: Path) -> dict[str, Tensor]:
             break
         loaded = inner[0]
     if not isinstance(loaded, Mapping) or not loaded:
-        raise ValueError(f"{file} holds no weights by name but {type(loaded).__name__}")
+        raise ValueError(f"{file} must contain weights by name, got {type(loaded).__name__}")
     others = [str(key) for key, value in loaded.items() if not isinstance(value, Tensor)]
     if others:
-        raise ValueError(f"{file} holds more than weights by name: {', '.join(others[:4])}")
+        raise ValueError(f"{file} contains more than weights: {', '.join(others[:4])}")
     parallel = all(str(key).startswith(PARALLEL) for key in loaded)
     return {str(k).removeprefix(PARALLEL if parallel else ""): v for k, v in loaded.items()}

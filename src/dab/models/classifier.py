@@ -1,4 +1,4 @@
-"""A net for normalized images as a classifier of plain ones, over the classes that count."""
+"""Wraps a net: normalizes its input, and selects the logits of some classes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ __all__ = ["Classifier"]
 
 
 class Classifier(nn.Module):
-    """Takes plain [0, 1] images: normalizes them, runs the net, picks classes.
+    """Classifies images in [0, 1]: normalizes them, runs the net, selects classes.
 
-    The constants move between devices with the net but are left out of its state dict: they belong
-    to the name that the weights were loaded by, and a checkpoint has no say in them.
+    The constants move between devices with the net but are not part of its state dict, so a
+    checkpoint cannot change them.
 
     Args:
-        net: puts out logits, or an object that has them (Hugging Face).
-        mean, std: of the images that the net was trained on, by channel.
-        classes: the logits to keep, in this order, by index; None keeps all as they are. What is
-            left out is gone before a softmax or a method sees it.
+        net: returns logits, or an object with logits (Hugging Face).
+        mean: of the training images, per channel.
+        std: of the training images, per channel.
+        classes: the indices of the logits to return, in this order; None returns all. Methods and
+            softmax never see the others.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(48, 10))
     >>> model = Classifier(net, mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2), classes=(7, 2, 4))
@@ -43,7 +44,7 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-            raise ValueError(f"mean and std are three numbers each, std above 0: {mean}, {std}")
+            raise ValueError(f"mean and std must be three numbers each, std > 0, got {mean}, {std}")
         if classes is not None:
             _check(classes)
         self.net = net
@@ -63,9 +64,9 @@ class Classifier(nn.Module):
 
 def _check(classes: Sequence[int]) -> None:
     if len(classes) < 2:
-        raise ValueError(f"classes must be at least two, got {list(classes)}")
+        raise ValueError(f"classes must have at least two elements, got {list(classes)}")
     if min(classes) < 0:
-        raise ValueError(f"classes are indices from 0 on, got {min(classes)}")
+        raise ValueError(f"classes must be indices from 0, got {min(classes)}")
     if len(set(classes)) < len(classes):
         twice = next(c for i, c in enumerate(classes) if c in classes[:i])
         raise ValueError(f"classes must differ, got {twice} twice")

@@ -1,4 +1,4 @@
-"""Importing the libraries that models come from: all optional, each with an extra of its own."""
+"""Imports the optional libraries that models come from."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ EXTRAS = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
 
 
 def library(name: str) -> ModuleType:
-    """torchvision, timm or transformers; an ImportError that names the extra if it is not there.
+    """Imports torchvision, timm or transformers. An ImportError names the extra to install.
 
-    torchvision comes first in any case: the others import it too.
+    torchvision is always imported first, because the others import it too.
     """
     if find_spec(name) is None:
         raise ImportError(f"{name} is not installed: pip install 'dab-tta[{EXTRAS[name]}]'")
@@ -30,30 +30,31 @@ def library(name: str) -> ModuleType:
 
 
 def _torchvision() -> ModuleType:
-    """torchvision, also where its compiled operators are not built for the installed torch.
+    """Imports torchvision, even if its compiled operators do not match the installed torch.
 
-    It describes two operators of detection, nms and qnms, to torch while it is imported, which
-    fails if its library of operators could not be loaded: so it is with PyPI's build beside a
-    CPU-only torch. No classifier calls them, so that their bare schemas are enough.
+    On import, torchvision registers functions for its operators nms and qnms with torch. That fails
+    if the library of compiled operators could not be loaded, as with the default build of
+    torchvision and a CPU-only torch. Both are for detection. No classifier calls them, so declaring
+    them without an implementation is enough.
     """
     try:
         return importlib.import_module("torchvision")
     except RuntimeError as error:
         if "operator torchvision::nms does not exist" not in str(error):
-            raise ImportError(f"torchvision cannot be imported: {error}") from error
-        _schemas()
+            raise ImportError(f"cannot import torchvision: {error}") from error
+        _declare_operators()
         logger.info(
-            "torchvision's compiled operators do not fit torch %s: classifiers work without them, "
+            "the compiled operators of torchvision do not match torch %s: classifiers work, "
             "detection does not",
             torch.__version__,
         )
         return importlib.import_module("torchvision")
 
 
-@cache  # the schemas live as long as the library object
-def _schemas() -> torch.library.Library:
-    schemas = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+@cache  # keeps the library object alive, and with it the declarations
+def _declare_operators() -> torch.library.Library:
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     for operator in ("nms", "qnms"):
         schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        schemas.define(schema)  # type: ignore[no-untyped-call]
-    return schemas
+        library.define(schema)  # type: ignore[no-untyped-call]
+    return library

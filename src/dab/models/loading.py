@@ -1,4 +1,4 @@
-"""Trained classifiers by name: with their preprocessing, and a card that tells them apart."""
+"""Loads trained classifiers by name, with their preprocessing and identity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_CONSTANTS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 class Loaded(NamedTuple):
-    """A classifier of plain [0, 1] images, what makes such images, and what it is."""
+    """A classifier of [0, 1] images, its preprocessing, and a card that identifies it."""
 
     model: nn.Module
     transform: Transform
@@ -31,18 +31,18 @@ class Loaded(NamedTuple):
 
 
 def load_model(name: str, *, classes: Sequence[int] | None = None) -> Loaded:
-    """A trained classifier in eval mode.
+    """Loads a trained classifier in eval mode.
 
     Args:
-        name: `torchvision/NET[:TAG]`, `timm/NET[.TAG]` or `hf/NAME` for published weights;
-            the first two with `@FILE` for those of a file, or `@random` for none, to measure times
-            with; `hf/FOLDER`; or `package.module:function` or `path/to/file.py:function` for a
-            function that returns a model for [0, 1] images, alone or with its `Transform`, or with
-            both its `Transform` and a card.
-        classes: the logits to keep, in this order, by index; None keeps all.
+        name: `torchvision/NET[:TAG]`, `timm/NET[.TAG]` or `hf/NAME` for published weights. The
+            first two also with `@FILE` for weights in a file, or `@random` for random weights, to
+            measure speed. `hf/FOLDER` for a saved model. `package.module:function` or
+            `path/to/file.py:function` for a function that returns a model for [0, 1] images, or
+            (model, Transform), or (model, Transform, card).
+        classes: the indices of the logits to return, in this order; None returns all.
 
-    What cannot be had is an error: no other library and no other weights take its place. The
-    global random generator is left as it was.
+    A model that is not available is an error: nothing else is loaded instead. The global random
+    generator is not changed.
 
     >>> model, transform, card = load_model("dab.models.lite0:load", classes=range(200))
     >>> model(torch.rand(1, 3, 224, 224)).shape
@@ -57,7 +57,7 @@ def load_model(name: str, *, classes: Sequence[int] | None = None) -> Loaded:
         elif ":" in name:
             net, mean, std, transform, own_card = _called(name)
         else:
-            raise ValueError(f"{name!r} names no model; there are: {FORMS}")
+            raise ValueError(f"{name!r} does not name a model; use one of {FORMS}")
     model = Classifier(net, mean, std).eval()
     count = _count(name, model, transform)
     card = {
@@ -67,14 +67,14 @@ def load_model(name: str, *, classes: Sequence[int] | None = None) -> Loaded:
     }
     if classes is not None:
         if max(classes, default=0) >= count:
-            raise ValueError(f"{name} has {count} classes, there is no {max(classes)} among them")
+            raise ValueError(f"{name} has {count} classes, but classes includes {max(classes)}")
         model = Classifier(net, mean, std, classes).eval()
         card |= {"classes": len(classes), "selection": fingerprint(np.array(classes))}
     return Loaded(model, transform, card)
 
 
 def _called(name: str) -> Pretrained:
-    """What a function of the user's own returns."""
+    """Calls the user's own function."""
     module, _, function = name.rpartition(":")
     make = getattr(import_own(module), function, None)
     if not callable(make):
@@ -90,23 +90,23 @@ def _called(name: str) -> Pretrained:
     ):
         kinds = ", ".join(type(part).__name__ for part in given)
         raise ValueError(
-            f"{name} must return a model, or (model, Transform), or (model, Transform, card as a "
-            f"dict), it returns ({kinds})"
+            f"{name} must return a model, (model, Transform) or (model, Transform, dict), got "
+            f"({kinds})"
         )
-    # The constants are the model's own affair.
+    # The model normalizes its input itself.
     card = {"name": name, "preprocessing": asdict(transform), **card}
     return Pretrained(model, *NO_CONSTANTS, transform, card)
 
 
 def _count(name: str, model: nn.Module, transform: Transform) -> int:
-    """The number of classes, by asking for those of a blank picture."""
+    """Returns the number of classes, found by classifying a blank image."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     blank = torch.zeros(1, 3, transform.crop, transform.crop, device=device)
     try:
         with torch.no_grad():
             return int(model(blank).shape[1])
-    except Exception as error:  # models refuse images in ways of their own
+    except Exception as error:  # models raise all kinds of errors
         side = transform.crop
         raise ValueError(
-            f"{name} cannot classify a picture of {side} x {side} pixels: {error}"
+            f"{name} cannot classify an image of {side} x {side} pixels: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Train the shipped CIFAR-10 model: `python -m dab.models.train_cifar10 --data FOLDER`."""
+"""Trains the shipped CIFAR-10 model: `python -m dab.models.train_cifar10 --data FOLDER`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def crop_and_flip(images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Each image moved by up to four pixels, and every other one mirrored."""
+    """Shifts each image by up to four pixels, and mirrors it with p = 0.5."""
     cropped = training.crop(images, rng, margin=4)
     mirrored = rng.random(len(images)) < 0.5
     cropped[mirrored] = cropped[mirrored, :, ::-1]
@@ -26,7 +26,7 @@ def crop_and_flip(images: NDArray[np.uint8], rng: np.random.Generator) -> NDArra
 
 def main() -> None:
     parser = training.options(__doc__, Path("cifar10.safetensors"), RECIPE)
-    parser.add_argument("--data", type=Path, required=True, help="the folder that holds CIFAR-10")
+    parser.add_argument("--data", type=Path, required=True, help="folder of CIFAR-10")
     arguments = parser.parse_args()
     training.run(
         arguments,

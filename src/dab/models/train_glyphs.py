@@ -1,4 +1,4 @@
-"""Train the shipped model of the glyphs: `python -m dab.models.train_glyphs`."""
+"""Trains the shipped glyphs model: `python -m dab.models.train_glyphs`."""
 
 from __future__ import annotations
 

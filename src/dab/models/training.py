@@ -1,4 +1,4 @@
-"""The recipe that the embedded models share: AdamW, warm-up and cosine, resumable at any step."""
+"""Trains the shipped models: AdamW with warm-up and cosine decay, resumable at any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Augment = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that the trained weights depend on besides the model and the data."""
+    """All hyperparameters of a training."""
 
     epochs: int
     batch_size: int = 128
@@ -49,7 +49,7 @@ class Recipe:
     seed: int = 0
 
     def lr_at(self, step: int, steps: int) -> float:
-        """A linear rise to `lr`, then a cosine down to nothing."""
+        """Returns the learning rate: a linear rise to `lr`, then a cosine down to zero."""
         rise = max(1, round(self.warmup * steps))
         if step < rise:
             return self.lr * (step + 1) / rise
@@ -65,10 +65,10 @@ def train(
     *,
     save_every: int = 200,
 ) -> None:
-    """Train a model in place; called again after an interruption, it goes on at its checkpoint.
+    """Trains a model in place. Resumes from the checkpoint if there is one.
 
-    What is random is a function of the seed and the step, so that an interrupted training ends
-    with the very weights of an uninterrupted one.
+    Randomness depends on the seed and the step alone, so an interrupted training ends with the same
+    weights as an uninterrupted one.
     """
     steps_per_epoch = len(data) // recipe.batch_size
     steps = recipe.epochs * steps_per_epoch
@@ -109,7 +109,7 @@ def train(
 
 @torch.inference_mode()
 def accuracy(model: nn.Module, data: Images, batch_size: int = 250) -> float:
-    """Share of a data set that a model gets right."""
+    """Returns the share of correct predictions."""
     correct = 0
     for indices in np.split(np.arange(len(data)), range(batch_size, len(data), batch_size)):
         predicted = model(to_tensor(data.batch(indices))).argmax(dim=1).numpy()
@@ -118,7 +118,7 @@ def accuracy(model: nn.Module, data: Images, batch_size: int = 250) -> float:
 
 
 def crop(images: NDArray[np.uint8], rng: np.random.Generator, margin: int) -> NDArray[np.uint8]:
-    """Each image moved by up to `margin` pixels in both directions, with its edges repeated."""
+    """Shifts each image by up to `margin` pixels in both directions and repeats its edges."""
     n, height, width, _ = images.shape
     padded = np.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)), mode="edge")
     top, left = rng.integers(0, 2 * margin + 1, size=(2, n, 1))
@@ -129,9 +129,9 @@ def crop(images: NDArray[np.uint8], rng: np.random.Generator, margin: int) -> ND
 
 
 def publish(model: nn.Module, file: Path) -> str:
-    """Write a model's weights in half precision; the checksum that `zoo` is to know them by.
+    """Writes a model's weights in half precision and returns the checksum for `zoo.MODELS`.
 
-    The model takes over the rounded weights, so that what is measured next is what is shipped.
+    The model gets the rounded weights, so what is measured afterwards is what is shipped.
     """
     from safetensors.torch import save
 
@@ -143,11 +143,11 @@ def publish(model: nn.Module, file: Path) -> str:
 
 
 def options(description: str | None, file: Path, recipe: Recipe) -> argparse.ArgumentParser:
-    """The command-line options that all training scripts have."""
+    """Returns a parser with the options that all training scripts share."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=file, help="the weights to write")
+    parser.add_argument("--out", type=Path, default=file, help="file for the weights")
     parser.add_argument("--epochs", type=int, default=recipe.epochs, help="passes over the data")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     return parser
@@ -161,7 +161,7 @@ def run(
     test: Images,
     augment: Augment | None = None,
 ) -> None:
-    """Train a model of the recipe's seed, write its weights and print what they are worth."""
+    """Trains a model, writes its weights and prints its test accuracy."""
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(recipe.seed)
     net = model()
@@ -172,7 +172,7 @@ def run(
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    # Scales, shifts and biases are not pulled to zero.
+    # No weight decay for scales, shifts and biases.
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
     return [
@@ -199,14 +199,12 @@ def _save(
 
 
 def _resume(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> int:
-    """The step to go on with, with model and optimizer as they were before it."""
+    """Restores model and optimizer from a checkpoint. Returns the next step."""
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
     if (state["recipe"], state["net"]) != (asdict(recipe), repr(model)):
-        raise ValueError(
-            f"{file} is the checkpoint of another training: remove it to start from the beginning"
-        )
+        raise ValueError(f"{file} is the checkpoint of another training: remove it to start over")
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     step: int = state["step"]

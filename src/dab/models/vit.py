@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention between the tokens, then a perceptron for each, both residual."""
+    """Attention between tokens, then an MLP per token, both residual."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -57,9 +57,9 @@ class PixelNorm(nn.LayerNorm):
 
 
 class GridNorm(nn.LayerNorm):
-    """LayerNorm over all channels and pixels of an image, with a scale and shift a channel.
+    """LayerNorm over all channels and pixels of an image, with one scale and shift per channel.
 
-    Others know it as GroupNorm with one group.
+    Also known as GroupNorm with one group.
     """
 
     def forward(self, grid: Tensor) -> Tensor:
@@ -82,24 +82,25 @@ def _stem(channels: Sequence[int], width: int, norm: StemNorm) -> nn.Sequential:
 
 
 class ViT(nn.Module):
-    """Classifies plain [0, 1] images of 32 x 32 pixels; their normalization is part of the model.
+    """Classifies [0, 1] images of 32 x 32 pixels. The model normalizes them itself.
 
-    The stem halves the grid with every convolution, and what remains are the tokens. Convolutions
-    learn in a few epochs what a transformer on bare patches takes hundreds for. The only
-    normalization is LayerNorm, and there is no dropout, so the model computes the same in train and
-    in eval mode.
+    Each convolution of the stem halves the grid; the pixels of the last grid are the tokens. A
+    convolutional stem learns in a few epochs what a transformer on raw patches needs hundreds for.
+    All normalization layers are LayerNorm and there is no dropout, so train and eval mode compute
+    the same.
 
     Args:
         classes: number of logits.
         width: of a token.
         depth: number of blocks.
         heads: of the attention; a divisor of width.
-        hidden: width inside a block's perceptron.
-        stem: channels of the convolutions before the one that makes the tokens.
-        stem_norm: after each of them, LayerNorm over the channels of each "pixel" or over the whole
-            "grid". The first blows up flat regions to the size of strokes: trained on clean glyphs,
-            which have many, such a net is lost under noise (96 to 98 % error).
-        mean, std: of the training images, by channel.
+        hidden: width of the MLPs.
+        stem: channels of the convolutions before the last one, which makes the tokens.
+        stem_norm: LayerNorm after each of these, over the channels of each "pixel" or over the
+            whole "grid". "pixel" amplifies flat regions as much as strokes: trained on clean
+            glyphs, which have large flat regions, it fails under noise (96 to 98 % error).
+        mean: of the training images, per channel.
+        std: of the training images, per channel.
 
     >>> model = ViT(classes=10, width=32, depth=1, heads=2, hidden=64, stem=(8, 16))
     >>> model(torch.rand(4, 3, 32, 32)).shape

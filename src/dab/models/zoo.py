@@ -1,4 +1,4 @@
-"""The shipped weights of the embedded benchmarks' models."""
+"""The models whose weights are shipped with the package."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import torch
 
 from dab.models.vit import StemNorm, ViT
+from dab.utils.suggest import unknown
 
 __all__ = ["card", "classes", "load", "names"]
 
 
 class Shipped(NamedTuple):
-    """What is known of a file of weights beforehand."""
+    """The expected checksum and the architecture of a shipped model."""
 
-    sha256: str  # as the training script prints it at its end
+    sha256: str  # printed by the training script
     stem_norm: StemNorm
 
 
@@ -28,30 +29,30 @@ MODELS: Mapping[str, Shipped] = {
 
 
 def names() -> list[str]:
-    """The models that `load` knows."""
+    """Returns the names of the models."""
     return sorted(MODELS)
 
 
 def load(name: str) -> ViT:
-    """A trained model in eval mode, for plain [0, 1] images (n, 3, 32, 32).
+    """Returns a trained model in eval mode, for [0, 1] images (n, 3, 32, 32).
 
     >>> import torch
     >>> load("glyphs")(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 100])
     """
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; there are: {', '.join(names())}")
+        raise ValueError(unknown("model", name, names()))
     content = (resources.files("dab.models") / "weights" / f"{name}.safetensors").read_bytes()
     return _model(name, content).eval()
 
 
 def classes(name: str) -> int:
-    """How many classes a model tells apart."""
+    """Returns the number of classes of a model."""
     return load(name).head.out_features
 
 
 def card(name: str) -> dict[str, Any]:
-    """What tells a model from all others."""
+    """Returns the card that identifies a model."""
     model = load(name)
     return {
         "name": f"dab/{name}",
@@ -68,11 +69,11 @@ def _model(name: str, content: bytes) -> ViT:
     known, found = MODELS[name], hashlib.sha256(content).hexdigest()
     if found != known.sha256:
         raise ValueError(
-            f"the weights of {name!r} have the checksum {found}, not {known.sha256}: "
-            "the file is damaged, install the package again"
+            f"the weights of {name!r} are damaged (checksum {found}, expected {known.sha256}): "
+            "reinstall the package"
         )
     weights = {key: half.float() for key, half in read(content).items()}
-    with torch.device("meta"):  # no random weights first: the global generator stays as it is
+    with torch.device("meta"):  # no random initialization: the global generator is not changed
         model = ViT(classes=len(weights["head.bias"]), stem_norm=known.stem_norm)
     model.load_state_dict(weights, assign=True)
     return model

@@ -1,6 +1,6 @@
-"""Finished runs, and those under way, as one page, as figures and as tables for a paper."""
+"""Runs, finished or in progress, as one page, as figures and as tables for a paper."""
 
-from dab.report.data import gather
 from dab.report.page import render
+from dab.report.report import Report, gather
 
-__all__ = ["gather", "render"]
+__all__ = ["Report", "gather", "render"]

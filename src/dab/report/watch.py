@@ -1,4 +1,4 @@
-"""The page of a report, served while runs are under way."""
+"""The page of a report, served while runs are in progress."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import json
 import socket
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dab.report.data import NoRunsError, gather
-from dab.report.page import render
+from dab.report.collect import NoRunsError
+from dab.report.page import policy, render, to_json
+from dab.report.report import gather
 from dab.utils.files import Location
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["application", "listen", "serve"]
+__all__ = ["application", "listen", "serve", "server"]
 
 LOOPBACK = "127.0.0.1"
+PATIENCE = 20.0  # seconds that a client may take to send a request, or to read any of the response
+CONNECTIONS = 100  # at a time
 
 WAITING = """<!doctype html>
 <html lang="en">
@@ -29,22 +34,34 @@ WAITING = """<!doctype html>
 <meta http-equiv="refresh" content="2">
 <meta name="color-scheme" content="light dark">
 <title>dab</title>
-<p>{}: waiting for a run.</p>
+<p>Waiting for a run.</p>
+<pre>{}</pre>
 </html>
 """
+
+# On every response. Nothing may embed the page, guess the type of a response, or keep a copy.
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
 
 
 def application(
     out: Location, *, every: float = 3.0, hosts: Collection[str] = (LOOPBACK,)
 ) -> Starlette:
-    """A server of the page of a folder.
+    """A server of a folder's page.
 
     Args:
-        out: the folder of the results; it may be empty as yet.
+        out: the folder of the results; it may still be empty.
         every: seconds after which an open page asks for news.
-        hosts: the names that it is asked by, besides localhost; 0.0.0.0 is any. Other names are
-            refused, so that no page of another site that a browser has open can read this one by
-            a name of its own.
+        hosts: names under which it may be asked, in addition to localhost; 0.0.0.0: any. Other
+            names are refused, so that no other site that a browser has open can read the page
+            through a name of its own.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -52,18 +69,21 @@ def application(
     from starlette.responses import HTMLResponse, Response
     from starlette.routing import Route
 
+    own = policy(connect="'self'") + "; frame-ancestors 'none'"
+
     def page(request: Request) -> Response:
         try:
-            return HTMLResponse(render(gather(out), refresh=every))
-        except NoRunsError:
-            return HTMLResponse(WAITING.format(html.escape(str(out))))
+            content = render(gather(out), refresh=every)
+        except NoRunsError as error:
+            return HTMLResponse(WAITING.format(html.escape(str(error))))
         except (ValueError, OSError) as error:
             return HTMLResponse(html.escape(str(error)), status_code=500)
+        return HTMLResponse(content, headers={"content-security-policy": own})
 
     def news(request: Request) -> Response:
         try:
-            # By the minute, or nothing would ever be as it was.
-            found = {**gather(out), "now": time.time() // 60 * 60}
+            # Rounded to minutes, or the data would never stay the same.
+            found = {**to_json(gather(out)), "now": time.time() // 60 * 60}
         except (ValueError, OSError) as error:
             return Response(json.dumps({"error": str(error)}), 500, media_type="application/json")
         content = json.dumps(found, separators=(",", ":"), allow_nan=False).encode()
@@ -76,24 +96,108 @@ def application(
     names = ["*"] if "0.0.0.0" in hosts else [*hosts, LOOPBACK, "localhost"]
     return Starlette(
         routes=[Route("/", page), Route("/data.json", news)],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=names)],
+        middleware=[
+            Middleware(_Headers),
+            Middleware(TrustedHostMiddleware, allowed_hosts=names),
+        ],
     )
 
 
+class _Headers:
+    """Adds `HEADERS` to every response that does not set them itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.datastructures import MutableHeaders
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
 def listen(host: str = LOOPBACK, port: int = 0) -> socket.socket:
-    """A socket that listens; port 0 is any that is free."""
+    """A listening socket; port 0: any free one."""
     try:
         return socket.create_server((host, port))
     except OSError as error:
         raise OSError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
 
 
+def server(app: Starlette, *, patience: float = PATIENCE) -> uvicorn.Server:
+    """A server that drops clients that are too slow.
+
+    Args:
+        app: what to serve.
+        patience: seconds that a client may take to send a request, or to read any of a response.
+    """
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        http=_impatient(patience),
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+    )
+    return uvicorn.Server(config)
+
+
+def _impatient(patience: float) -> Any:
+    """Uvicorn's protocol with a time limit wherever it waits for the client.
+
+    Uvicorn itself only limits the time between a response and the next request.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Impatient(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            # A small buffer in the kernel, or it would hide for long whether the client reads.
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            self._unread, self._timer = 0, self.loop.call_later(patience, self._look)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._timer.cancel()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._timer.cancel()  # the request is complete: now the client waits for us
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.cycle.response_complete:  # else the next request was there already
+                self._wait()  # for the client to read, and to ask again
+
+        def _wait(self) -> None:
+            self._timer.cancel()
+            self._unread = self.transport.get_write_buffer_size()
+            self._timer = self.loop.call_later(patience, self._look)
+
+        def _look(self) -> None:
+            unread = self.transport.get_write_buffer_size()
+            if unread < self._unread:  # slow, but reading
+                self._wait()
+            else:
+                self.transport.abort()
+
+    return Impatient
+
+
 def serve(
     out: Location, listening: socket.socket, *, host: str = LOOPBACK, every: float = 3.0
 ) -> None:
-    """Serve the page of a folder until interrupted, to those who ask by the name or the address."""
-    import uvicorn
-
+    """Serve the page of a folder until interrupted, to clients that use its name or address."""
     hosts = (host.lower(), listening.getsockname()[0])
-    config = uvicorn.Config(application(out, every=every, hosts=hosts), log_level="warning")
-    uvicorn.Server(config).run(sockets=[listening])
+    server(application(out, every=every, hosts=hosts)).run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""Streams: the images of a benchmark in the order in which a model meets them."""
+"""Streams: the images of a benchmark in the order in which a model sees them."""
 
 from dab.streams.orders import correlated, dirichlet, shuffled
 from dab.streams.setting import Setting

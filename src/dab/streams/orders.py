@@ -1,6 +1,6 @@
-"""The order in which a stream shows its images, as a permutation of their indices.
+"""Orders of images, as permutations of their indices.
 
-Each order is a function of the labels and a random generator, and of nothing else.
+Each order depends on the labels and on a random generator alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Order = NDArray[np.int64]
 
 
 def shuffled(labels: NDArray[np.int64], rng: np.random.Generator) -> Order:
-    """No order at all."""
+    """A random order."""
     return rng.permutation(len(labels))
 
 
 def correlated(labels: NDArray[np.int64], rng: np.random.Generator) -> Order:
-    """One class after the other, ascending, and each class shuffled.
+    """Sorted by class, and shuffled within each class.
 
     >>> labels = np.array([2, 0, 1, 0, 2, 1])
     >>> labels[correlated(labels, np.random.default_rng(0))]
@@ -32,17 +32,17 @@ def correlated(labels: NDArray[np.int64], rng: np.random.Generator) -> Order:
 
 
 def check_delta(delta: float) -> None:
-    """Refuse what is no parameter of a Dirichlet distribution."""
+    """Raises a ValueError unless delta is a parameter of a Dirichlet distribution."""
     if not (math.isfinite(delta) and delta > 0):
         raise ValueError(f"delta must be a positive number, got {delta}")
 
 
 def dirichlet(labels: NDArray[np.int64], rng: np.random.Generator, delta: float) -> Order:
-    """Classes come in runs whose lengths a Dirichlet distribution draws.
+    """Classes in runs, with lengths drawn from a Dirichlet distribution.
 
-    There are as many slots of time as classes. Each class spreads its images over the slots by
-    shares from Dirichlet(delta): a small delta puts nearly all of a class into one slot, a large
-    one spreads it evenly. Within a slot the classes follow each other in random order.
+    There are as many time slots as classes. The images of each class are divided among the slots
+    in proportions drawn from Dirichlet(delta): a small delta puts nearly all of them into one slot,
+    a large delta spreads them evenly. Within a slot, classes follow each other in random order.
     """
     check_delta(delta)
     classes, counts = np.unique(labels, return_counts=True)

@@ -87,6 +87,25 @@ class Setting:
             text = f"correlated{delta}" if text == "continual" else f"{text}+correlated{delta}"
         return text if self.window is None else f"{text}+window:{self.window}"
 
+    @property
+    def description(self) -> str:
+        """The setting in words, for reports.
+
+        >>> Setting.parse("correlated").description
+        'One domain after another, changes unannounced; all images of a class come in a row.'
+        """
+        shift = {
+            "continual": "One domain after another, changes unannounced",
+            "reset_each_shift": "One domain after another; the method is reset at each change",
+            "gradual": "One corruption after another, each growing and fading again",
+            "mixed": "The images of all domains in random order",
+        }[self.shift]
+        if not self.correlated:
+            return f"{shift}; classes in random order."
+        if self.delta is None:
+            return f"{shift}; all images of a class come in a row."
+        return f"{shift}; images of a class come in bursts (Dirichlet, delta = {self.delta:g})."
+
     def severities(self, severity: int) -> list[int]:
         """Returns the severities of a corruption in order: a gradual one rises and falls again.
 

@@ -1,4 +1,4 @@
-"""Pieces of a stream for adapters that know nothing of each other."""
+"""Pieces of a stream for independent adapters."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Kind = Literal["interleaved", "consecutive"]
 
 @dataclass(frozen=True)
 class Shard:
-    """One of several pieces that a stream is dealt out in: a camera, a user, a session.
+    """One of several pieces of a stream, such as one camera, user or session.
 
     Args:
-        number: of the piece, from 0 on.
-        pieces: how many there are.
-        kind: "interleaved": every so manieth image; "consecutive": as many in a row.
+        number: of the piece, starting at 0.
+        pieces: the number of pieces.
+        kind: "interleaved": every `pieces`-th image; "consecutive": a contiguous run of images.
 
     >>> stream = np.arange(7)
     >>> [Shard(number, 3).take(stream).tolist() for number in range(3)]
@@ -35,17 +35,17 @@ class Shard:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"pieces are one of {get_args(Kind)}, got {self.kind!r}")
+            raise ValueError(f"kind must be one of {get_args(Kind)}, got {self.kind!r}")
         if not 0 <= self.number < self.pieces:
-            raise ValueError(f"there is no piece {self.number} of {self.pieces}")
+            raise ValueError(f"number must be 0 to {self.pieces - 1}, got {self.number}")
 
     @classmethod
     def parse(cls, text: str) -> list[Shard]:
-        """All pieces of a text: PIECES or PIECES:KIND."""
+        """Returns all pieces described by PIECES or PIECES:KIND."""
         pieces, _, kind = text.partition(":")
         if not (pieces.isdecimal() and int(pieces) and kind in ("", *get_args(Kind))):
             raise ValueError(
-                f"unknown pieces {text!r}; they are written as a number from 1 on, alone or with "
+                f"invalid pieces {text!r}; give a number from 1, optionally followed by "
                 f"{' or '.join(f':{kind}' for kind in get_args(Kind))}"
             )
         chosen = cast(Kind, kind or "interleaved")
@@ -55,9 +55,9 @@ class Shard:
         return f"{self.kind} piece {self.number + 1} of {self.pieces}"
 
     def take(self, images: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The images of this piece, in their order."""
+        """Returns the images of this piece, in order."""
         if len(images) < self.pieces:
-            raise ValueError(f"{len(images)} images cannot be dealt out to {self.pieces} adapters")
+            raise ValueError(f"cannot split {len(images)} images into {self.pieces} pieces")
         if self.kind == "interleaved":
             return images[self.number :: self.pieces]
         return np.array_split(images, self.pieces)[self.number]

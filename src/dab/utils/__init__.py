@@ -1,1 +1,1 @@
-"""Helpers that know nothing about adaptation: files, imports, processes, progress bars."""
+"""General helpers: files, imports, processes, progress bars."""

@@ -181,7 +181,7 @@ def is_alive(process: int) -> bool:
     """Whether a process of this machine is running."""
     try:
         os.kill(process, 0)
-        # One that was killed, but whose parent has not asked for it yet, can still be signalled.
+        # A process that is dead, but whose parent has not waited for it, can still be signaled.
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         return state != "Z"
     except FileNotFoundError:
@@ -200,15 +200,17 @@ def write(file: Location, content: bytes | str) -> None:
 
 
 def read(file: Location, largest: int | None = None) -> bytes:
-    """The content of a regular file, of at most so many bytes if given; else a `ValueError`.
+    """Reads a regular file. Raises a ValueError if it has more than `largest` bytes.
 
-    Never waits, as a plain `open` would for a FIFO.
+    Never blocks, unlike `open` on a FIFO.
     """
     if not isinstance(file, Path):
         if largest is not None and file.stat().st_size > largest:
             raise ValueError(f"more than {largest:,} bytes")
         return bytes(file.read_bytes())
-    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+    with open(
+        file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+    ) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
@@ -218,7 +220,7 @@ def read(file: Location, largest: int | None = None) -> bytes:
 
 
 def version(file: Location) -> tuple[int, ...]:
-    """Changes whenever a file is written. In a store files are final: asking would be slow."""
+    """Returns a value that changes when a file is written. Files in object stores are final."""
     if not isinstance(file, Path):
         return ()
     status = file.stat()

@@ -12,7 +12,7 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(*content: str | NDArray[Any]) -> str:
-    """A hash over texts and arrays, short enough for the name of a folder."""
+    """Returns a hash of texts and arrays, short enough for the name of a folder."""
     digest = hashlib.sha256()
     for part in content:
         if isinstance(part, str):

@@ -1,4 +1,4 @@
-"""Code of users' own, by the name of its module or the path of its file."""
+"""Imports the user's own code by module name or file path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["import_own"]
 
 
 def import_own(module: str) -> ModuleType:
-    """Import a module by name, or a .py file by path.
+    """Imports a module by name, or a .py file by path.
 
     >>> import_own("dab.parts.named_tensors").__name__
     'dab.parts.named_tensors'
@@ -24,10 +24,10 @@ def import_own(module: str) -> ModuleType:
 
 
 def _file(file: str) -> ModuleType:
-    # Named by its path: a file called dab.py must not take the place of the package.
+    # Named by its path, so a file called dab.py does not replace the package.
     spec = importlib.util.spec_from_file_location(file, file)
     if spec is None or spec.loader is None or not Path(file).exists():
-        raise ValueError(f"there is no file {file} to import")
+        raise ValueError(f"cannot import {file}: no such file")
     sys.modules[file] = loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded

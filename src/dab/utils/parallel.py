@@ -1,4 +1,4 @@
-"""Work that worker processes share."""
+"""Maps a function over items in worker processes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Result = TypeVar("Result")
 def each(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int
 ) -> Iterator[Result]:
-    """The results for all items, in order, from this many processes; none: from this one.
+    """Yields the results for all items in order, computed by `workers` processes (0: by this one).
 
-    Torch's loader does it, since its workers notice when their parent dies, and it when they do.
+    Uses torch's loader, because its workers notice when the parent dies, and the parent notices
+    when a worker dies.
 
     >>> list(each(abs, [-1, 2, -3], workers=0))
     [1, 2, 3]
@@ -31,7 +32,7 @@ def each(
         num_workers=min(workers, len(items)),
         collate_fn=_as_it_is,
         worker_init_fn=leave_interrupts_to_the_parent if workers else None,
-        generator=torch.Generator(),  # or the loader would draw from the global one
+        generator=torch.Generator(),  # otherwise the loader draws from the global one
     )
     for result in loader:
         if isinstance(result, _Failure):
@@ -40,12 +41,12 @@ def each(
 
 
 def leave_interrupts_to_the_parent(worker: int) -> None:
-    """Ctrl-C reaches all processes of a terminal; the parent ends the workers in good order."""
+    """Ignores Ctrl-C, which reaches all processes of a terminal: the parent stops its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Failure(NamedTuple):
-    """An error that speaks to the user: the loader would wrap it in a worker's traceback."""
+    """An error meant for the user: the loader would wrap it in a worker's traceback."""
 
     error: Exception
 

@@ -1,4 +1,4 @@
-"""A bar with speed and time left, on stderr, so that stdout has nothing but results."""
+"""Progress bars with speed and remaining time, on stderr: stdout has results only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Speed(ProgressColumn):
 
 
 def progress() -> Progress:
-    """A display without any bar yet; in a file or a pipe it shows none."""
+    """Returns a display without bars. It is disabled unless stderr is a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}", markup=False),

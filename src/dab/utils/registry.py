@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from dab.utils.suggest import unknown
@@ -42,6 +43,15 @@ class Registry(Generic[T]):
             return entry
 
         return decorate
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forgets at the end of the block what was registered inside it."""
+        before = dict(self._entries)
+        try:
+            yield
+        finally:
+            self._entries = before
 
     def names(self) -> list[str]:
         """All registered names, sorted."""

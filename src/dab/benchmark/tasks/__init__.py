@@ -1,6 +1,7 @@
 """What methods are compared on: one file per data set, registered by name."""
 
-from dab.benchmark.tasks import cifar10, folder, glyphs, imagenet  # each registers its own
+# Each registers its own.
+from dab.benchmark.tasks import cifar10, cifar100, cifar_c, folder, glyphs, imagenet
 from dab.benchmark.tasks.registry import (
     TASKS,
     TaskFactory,
@@ -18,6 +19,8 @@ __all__ = [
     "TaskFactory",
     "TaskRecipe",
     "cifar10",
+    "cifar100",
+    "cifar_c",
     "folder",
     "glyphs",
     "imagenet",

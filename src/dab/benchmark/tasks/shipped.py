@@ -1,4 +1,4 @@
-"""The models that come with the package, unless a recipe names another."""
+"""The model of a task: one that is shipped with the package, or one that the recipe names."""
 
 from __future__ import annotations
 
@@ -12,15 +12,31 @@ from dab.benchmark.tasks.registry import TaskRecipe
 from dab.benchmark.tasks.task import check_classes
 from dab.models import zoo
 
-__all__ = ["shipped_model"]
+__all__ = ["named_model", "shipped_model"]
+
+Model = tuple[Callable[[], nn.Module], Mapping[str, Any]]
 
 
-def shipped_model(recipe: TaskRecipe) -> tuple[Callable[[], nn.Module], Mapping[str, Any]]:
-    """What makes the recipe's model, by default the one shipped for its data, and its card."""
+def shipped_model(recipe: TaskRecipe, shipped: str | None = None) -> Model:
+    """Returns what makes the recipe's model, by default a shipped one, and the model's card.
+
+    Args:
+        recipe: of the task.
+        shipped: the name of the shipped model; None if it is that of the data.
+    """
+    shipped = shipped or recipe.name
     if recipe.model is None:
-        return partial(zoo.load, recipe.name), zoo.card(recipe.name)
+        return partial(zoo.load, shipped), zoo.card(shipped)
+    return named_model(recipe, zoo.classes(shipped))
+
+
+def named_model(recipe: TaskRecipe, classes: int) -> Model:
+    """Returns what makes the model that a recipe names, and the model's card."""
     from dab.models.loading import load_model
 
-    name, card = recipe.model, load_model(recipe.model).card
-    check_classes(name, card["classes"], recipe.name, zoo.classes(recipe.name))
+    name = recipe.model
+    if name is None:
+        raise ValueError(f"{recipe.name} has no default model: name one with --model")
+    card = load_model(name).card
+    check_classes(name, card["classes"], recipe.name, classes)
     return lambda: load_model(name).model, card

@@ -1,9 +1,8 @@
 """The corruptions of ImageNet-C and CIFAR-10-C (Hendrycks and Dietterich, 2019) for any image.
 
-Constants and steps are those of the scripts that made the two data sets; where a function departs
-from them, its docstring says so. Lengths are in pixels, whatever the size of the image, except in
-`elastic_transform`, whose lengths grow with the image. The files of ImageNet-C have besides been
-saved as JPEG of quality 85, which is left out here.
+Constants and steps are those of the published scripts; docstrings name the exceptions. Lengths are
+in pixels regardless of the image size, except in `elastic_transform`, where they scale with it. The
+files of ImageNet-C were also saved as JPEG of quality 85; that is not done here.
 
 >>> import numpy as np
 >>> image = np.full((48, 64, 3), 128, np.uint8)
@@ -33,7 +32,7 @@ CORRUPTIONS = (
     "pixelate",
     "jpeg_compression",
 )
-"""The fifteen that methods are compared on, in the order of the benchmark."""
+"""The 15 corruptions of the benchmark, in its order."""
 
 HELD_OUT = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-"""The four to choose hyper-parameters on."""
+"""The four corruptions for choosing hyperparameters."""

@@ -1,4 +1,4 @@
-"""Blurs: each pixel takes from its neighbors."""
+"""Blurs: each pixel becomes a mixture of its neighbors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_b
     large=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
 )
 def defocus_blur(image: Image, constants: tuple[float, float], rng: np.random.Generator) -> Image:
-    """A lens out of focus: every point becomes a disc."""
+    """A lens out of focus: every point becomes a disk."""
     return to_levels(cv2.filter2D(to_unit(image), -1, _disc(*constants)))
 
 
@@ -37,9 +37,9 @@ def _disc(radius: float, softness: float) -> NDArray[np.float32]:
 def glass_blur(image: Image, constants: tuple[float, int, int], rng: np.random.Generator) -> Image:
     """Frosted glass: pixels scattered in their neighborhood, between two Gaussian blurs.
 
-    The published script means to swap each pixel with a neighbor, from the bottom right on, but
-    its swap assigns views of one array, so that the pixel takes the neighbor's value and the
-    neighbor keeps it. The data sets were made that way, and so it is done here.
+    The published script intends to swap each pixel with a neighbor, starting at the bottom right.
+    But it assigns views of one array, so the pixel takes the neighbor's value and the neighbor
+    keeps it. The data sets were made that way, so this function does the same.
     """
     sigma, reach, passes = constants
     height, width = image.shape[:2]
@@ -50,11 +50,11 @@ def glass_blur(image: Image, constants: tuple[float, int, int], rng: np.random.G
 
 
 def _scatter(height: int, width: int, reach: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """For each pixel, in flat order, the pixel whose value it has after one pass.
+    """Returns, for each pixel in flat order, the pixel whose value it has after one pass.
 
-    A pass goes backwards through the flat order. So a pixel that looks ahead takes what has been
-    taken there before: it follows a chain of ever later pixels, up to one that looks back or does
-    not move, and has what that one took.
+    A pass visits the pixels in reverse order. So a pixel that reads a later one gets the value
+    that the later one has already taken: it follows a chain of later pixels up to one that reads
+    an earlier pixel or itself, and gets the value that this one took.
     """
     taken = np.arange(height * width)
     inner = taken.reshape(height, width)[
@@ -73,7 +73,7 @@ def _scatter(height: int, width: int, reach: int, rng: np.random.Generator) -> N
     large=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
 )
 def motion_blur(image: Image, constants: tuple[int, float], rng: np.random.Generator) -> Image:
-    """A camera that moves along a line within 45 degrees of the horizontal."""
+    """A camera moving along a line within 45 degrees of the horizontal."""
     radius, sigma = constants
     return np.rint(smear(image, radius, sigma, rng.uniform(-45, 45))).astype(np.uint8)
 
@@ -86,7 +86,7 @@ def motion_blur(image: Image, constants: tuple[int, float], rng: np.random.Gener
     ),
 )
 def zoom_blur(image: Image, factors: NDArray[np.float64], rng: np.random.Generator) -> Image:
-    """A camera that moves ahead: the mean of the image and its enlargements."""
+    """A camera moving forward: the mean of the image and its enlargements."""
     blurred = []
     for plane in np.moveaxis(to_unit(image).astype(np.float32), 2, 0):
         total = np.zeros_like(plane)

@@ -1,7 +1,7 @@
 """Colors as hue, saturation and value, all in [0, 1], in double precision.
 
-Levels are cut off, not rounded, so that the last bit of a color shows: OpenCV's conversion in
-single precision would change many pixels by one level.
+Levels are truncated, not rounded, so the last bit matters: OpenCV's conversion in single precision
+would change many pixels by one level.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["to_hsv", "to_rgb"]
 
 Plane = NDArray[np.float64]
 
-# Which of (value, low, falling, rising) is red, green and blue in each sixth of the circle of hues.
+# Which of (value, low, falling, rising) is red, green and blue in each sixth of the hue circle.
 _CHANNELS = np.array([[0, 3, 1], [2, 0, 1], [1, 0, 3], [1, 2, 0], [3, 1, 0], [0, 1, 2]]).T
 
 
 def to_hsv(image: NDArray[np.float64]) -> tuple[Plane, Plane, Plane]:
-    """Hue, saturation and value of an RGB image in [0, 1]."""
+    """Returns hue, saturation and value of an RGB image in [0, 1]."""
     rgb = np.ascontiguousarray(np.moveaxis(image, 2, 0))
     value = rgb.max(axis=0)
     spread = value - rgb.min(axis=0)
@@ -35,7 +35,7 @@ def to_hsv(image: NDArray[np.float64]) -> tuple[Plane, Plane, Plane]:
 
 
 def to_rgb(hue: Plane, saturation: Plane, value: Plane) -> NDArray[np.float64]:
-    """The RGB image of hue, saturation and value."""
+    """Returns the RGB image of hue, saturation and value."""
     sixth = np.floor(hue * 6)
     part = hue * 6 - sixth
     low = value * (1 - saturation)

@@ -1,4 +1,4 @@
-"""What processing does to an image: compression, resampling, warping, the saturation of colors."""
+"""Artifacts of processing: compression, resampling, warping, contrast and saturation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "sat
 
 @register(small=(0.75, 0.5, 0.4, 0.3, 0.15), large=(0.4, 0.3, 0.2, 0.1, 0.05))
 def contrast(image: Image, share: float, rng: np.random.Generator) -> Image:
-    """Only this share of the distance to the channel's mean is left."""
+    """Scales the distance to the mean of the channel by `share`."""
     unit = to_unit(image)
     mean = unit.mean(axis=(0, 1), keepdims=True)
     return to_levels((unit - mean) * share + mean)
@@ -45,8 +45,8 @@ def elastic_transform(
 ) -> Image:
     """A random affine map, then a smooth random displacement of every pixel.
 
-    The lengths grow with the shorter side of the image: those of 224 pixels would turn one of 96
-    inside out.
+    Lengths scale with the shorter side of the image: those for 224 pixels would turn an image of
+    96 pixels inside out.
     """
     size, *lengths = constants
     height, width = image.shape[:2]
@@ -76,7 +76,7 @@ def elastic_transform(
 
 @register(small=(0.95, 0.9, 0.85, 0.75, 0.65), large=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(image: Image, share: float, rng: np.random.Generator) -> Image:
-    """Shrunk to this share of its sides, and enlarged again."""
+    """Shrinks the sides to this share and enlarges them again."""
     height, width = image.shape[:2]
     size = max(1, int(width * share)), max(1, int(height * share))
     shrunk = Pillow.fromarray(image).resize(size, Pillow.Resampling.BOX)
@@ -85,7 +85,7 @@ def pixelate(image: Image, share: float, rng: np.random.Generator) -> Image:
 
 @register(small=(80, 65, 58, 50, 40), large=(25, 18, 15, 10, 7))
 def jpeg_compression(image: Image, quality: int, rng: np.random.Generator) -> Image:
-    """Saved as JPEG at this quality."""
+    """Saves the image as JPEG of this quality."""
     file = BytesIO()
     Pillow.fromarray(image).save(file, "JPEG", quality=quality)
     return np.array(Pillow.open(file))
@@ -96,7 +96,7 @@ def jpeg_compression(image: Image, quality: int, rng: np.random.Generator) -> Im
     large=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 )
 def saturate(image: Image, constants: tuple[float, float], rng: np.random.Generator) -> Image:
-    """Paler colors at severities 1 and 2, stronger ones from 3 on."""
+    """Paler colors at severities 1 and 2, stronger colors at 3 to 5."""
     gain, offset = constants
     hue, saturation, value = to_hsv(to_unit(image))
     return to_levels(to_rgb(hue, np.clip(saturation * gain + offset, 0, 1), value))

@@ -23,9 +23,9 @@ def smooth(
 
 
 def smear(image: NDArray[Any], radius: int, sigma: float, angle: float) -> NDArray[np.float64]:
-    """A one-sided Gaussian blur along a direction, in degrees: ImageMagick's motion blur.
+    """A one-sided Gaussian blur in the direction `angle`, in degrees: ImageMagick's motion blur.
 
-    Each tap reads the pixel nearest to its point on the line; beyond the edge, the edge pixel.
+    Each tap reads the nearest pixel, and the edge pixel if it is outside of the image.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
@@ -42,19 +42,19 @@ def smear(image: NDArray[Any], radius: int, sigma: float, angle: float) -> NDArr
 
 
 def magnify(plane: NDArray[Any], factor: float) -> NDArray[Any]:
-    """The middle of a plane, enlarged bilinearly to the size of the whole."""
+    """Enlarges the center of a plane bilinearly to the size of the plane."""
     crop = []
     for size in plane.shape:
         kept = math.ceil(size / factor)
         start = (size - kept) // 2
         crop.append(slice(start, start + kept))
     enlarged: NDArray[Any] = ndimage.zoom(plane[tuple(crop)], factor, order=1)
-    # Rounding up may have left a pixel too many on each side.
+    # Because of rounding up, there may be an extra pixel on each side.
     top, left = np.subtract(enlarged.shape, plane.shape) // 2
     return enlarged[top : top + plane.shape[0], left : left + plane.shape[1]]
 
 
 def displace(plane: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-    """A plane read bilinearly at other places; beyond the edge it is mirrored."""
+    """Samples a plane bilinearly at these positions. Outside of its edges, it is mirrored."""
     moved: NDArray[Any] = ndimage.map_coordinates(plane, (rows, columns), order=1, mode="reflect")
     return moved

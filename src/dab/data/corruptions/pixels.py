@@ -1,4 +1,4 @@
-"""Images as 8-bit levels and as numbers in [0, 1]."""
+"""Conversion between 8-bit levels and numbers in [0, 1]."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Image = NDArray[np.uint8]
 
 
 def to_unit(image: Image) -> NDArray[np.float64]:
-    """Levels as numbers in [0, 1]."""
+    """Converts levels to numbers in [0, 1]."""
     return image / 255.0
 
 
 def to_levels(unit: NDArray[Any]) -> Image:
-    """Numbers in [0, 1] as levels: clipped, and cut off rather than rounded, as published."""
+    """Converts numbers in [0, 1] to levels: clipped, and truncated as in the published scripts."""
     levels: Image = (np.clip(unit, 0, 1) * 255).astype(np.uint8)
     return levels

@@ -1,4 +1,4 @@
-"""Textures drawn at random: clouds and ice."""
+"""Random textures: clouds and ice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["ice", "plasma"]
 
 
 def plasma(size: int, decay: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A square of clouds in [0, 1], `size` or the next power of two wide: diamond-square.
+    """Clouds in [0, 1] by the diamond-square algorithm, on a square of the next power of two.
 
-    Midpoints are the mean of their four neighbors, around the edges, and a random deviation
-    that shrinks by `decay` squared whenever the grid is halved.
+    A midpoint is the mean of its four neighbors, with wrapped edges, plus a random deviation that
+    shrinks by `decay` squared whenever the grid is halved.
     """
     side = max(2, 1 << (size - 1).bit_length())
     heights = np.zeros((side, side))
@@ -37,7 +37,7 @@ def plasma(size: int, decay: float, rng: np.random.Generator) -> NDArray[np.floa
 
 
 def ice(height: int, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """A pane of ice flowers, bright on a haze, in levels of pale blue."""
+    """A pane of bright frost crystals on a haze, in pale blue, with levels of 0 to 255."""
     haze = plasma(max(height, width), 1.4, rng)[:height, :width]
     flowers = np.zeros((height, width), dtype=np.float32)
     for glint in np.linspace(0.4, 1, 5):
@@ -53,10 +53,9 @@ def ice(height: int, width: int, rng: np.random.Generator) -> NDArray[np.float32
 
 
 def _needles(height: int, width: int, rng: np.random.Generator) -> list[NDArray[np.int32]]:
-    """The needles of some ice flowers: the two ends of each, in sixteenths of a pixel.
+    """Draws the needles of some frost crystals: the two ends of each, in sixteenths of a pixel.
 
-    A flower is a stem with barbs on both sides, which all leave it at one angle, as crystals do,
-    and grow shorter towards the tip.
+    A crystal is a stem with barbs on both sides, all at the same angle and shorter toward the tip.
     """
     flowers, barbs = 1 + height * width // 1200, 18
     root = rng.uniform((0, 0), (width, height), (flowers, 1, 2))

@@ -39,7 +39,7 @@ def snow(
     constants: tuple[float, float, float, float, int, float, float],
     rng: np.random.Generator,
 ) -> Image:
-    """Flakes that fall in streaks, before a whitened image."""
+    """Flakes that fall in streaks in front of a whitened image."""
     mean, deviation, zoom, threshold, radius, sigma, kept = constants
     flakes = magnify(rng.normal(mean, deviation, image.shape[:2]), zoom)
     flakes = np.where(flakes < threshold, 0, flakes)
@@ -55,11 +55,11 @@ def snow(
     large=((1, 0.4, 1), (0.8, 0.6, 1), (0.7, 0.7, 1), (0.65, 0.7, 1), (0.6, 0.75, 1)),
 )
 def frost(image: Image, constants: tuple[float, float, int], rng: np.random.Generator) -> Image:
-    """Ice flowers on a window pane.
+    """Frost on a window pane.
 
-    The published script blends photographs of frost into the image. Here the ice is drawn at
-    random instead, with crystals of the size and levels of about those photographs; the shares
-    of the blend are the published ones, and so is the reduction of the ice for small images.
+    The published script blends photographs of frost into the image. Here the ice is drawn at random
+    instead, with crystals about as large and as bright as in those photographs. The weights of the
+    blend and the reduction of the ice for small images are the published ones.
     """
     image_share, ice_share, reduction = constants
     height, width = image.shape[:2]
@@ -72,9 +72,9 @@ def frost(image: Image, constants: tuple[float, float, int], rng: np.random.Gene
     large=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
 def fog(image: Image, constants: tuple[float, float], rng: np.random.Generator) -> Image:
-    """Clouds of a plasma fractal, with the image dimmed to make room for their light.
+    """Adds the clouds of a plasma fractal and rescales the result to the image's brightest value.
 
-    The fractal is as wide as the longer side, or the next power of two.
+    The side of the fractal is the longer side of the image, or the next power of two.
     """
     density, decay = constants
     height, width = image.shape[:2]
@@ -86,7 +86,7 @@ def fog(image: Image, constants: tuple[float, float], rng: np.random.Generator) 
 
 @register(small=(0.05, 0.1, 0.15, 0.2, 0.3), large=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(image: Image, amount: float, rng: np.random.Generator) -> Image:
-    """Brighter by this much, at the same hue and saturation."""
+    """Adds `amount` to the value, at the same hue and saturation."""
     hue, saturation, value = to_hsv(to_unit(image))
     return to_levels(to_rgb(hue, saturation, np.clip(value + amount, 0, 1)))
 
@@ -126,7 +126,7 @@ def spatter(
 
 
 def _relief(drops: Image) -> NDArray[np.float32]:
-    """Light from one corner on the rims of the drops."""
+    """Light from one corner that falls on the edges of the drops."""
     distance = cv2.distanceTransform(255 - cv2.Canny(drops, 50, 150), cv2.DIST_L2, 5)
     near = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
     slope = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)

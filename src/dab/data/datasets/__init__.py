@@ -1,4 +1,4 @@
 """Labeled images to benchmark on: `labels`, `batch(indices)`, and items (image, label).
 
-Nothing is imported here, since the data sets need packages that the methods do not.
+Nothing is imported here, because data sets need packages that methods do not.
 """

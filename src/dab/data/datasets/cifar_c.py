@@ -59,11 +59,11 @@ class CIFARC:
         if not self.file.exists():
             known = sorted(file.stem for file in root.glob("*.npy") if file.stem != "labels")
             raise ValueError(
-                f"{name} in {root} has no {self.file.name}; there are: {', '.join(known) or 'none'}"
+                f"{name} in {root} has no {self.file.name}; available: {', '.join(known) or 'none'}"
             )
         _opened(self.file, np.uint8, (32, 32, 3))
         labels = _opened(root / "labels.npy", np.integer, ())[self._start : self._start + IMAGES]
-        self.labels: NDArray[np.int64] = labels.astype(np.int64)
+        self.labels: NDArray[np.int64] = np.array(labels, np.int64)
         check_labels(str(root / "labels.npy"), self.labels, classes, IMAGES // classes)
 
     def __len__(self) -> int:

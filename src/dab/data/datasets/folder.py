@@ -1,4 +1,4 @@
-"""Pictures in folders, decoded when they are read."""
+"""Image files in folders, decoded on demand."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ Fitting = Transform | ExactSize
 
 
 class Entry(NamedTuple):
-    """A file by its path below some root."""
+    """A file, by its path relative to a root."""
 
     path: str
     size: int  # in bytes
 
 
 def subfolders(folder: Path) -> list[str]:
-    """The names of a folder's folders, sorted; hidden ones are left out."""
+    """Returns the names of a folder's subfolders, sorted, without hidden ones."""
     with os.scandir(folder) as found:
         return sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
 
 
 def images_in(root: Path, folder: str) -> list[Entry]:
-    """The picture files directly in a folder below a root, sorted by name."""
+    """Returns the image files in a folder below a root, sorted by name."""
     with os.scandir(root / folder) as found:
         pictures = [
             Entry(f"{folder}/{one.name}", one.stat().st_size)
@@ -50,20 +50,20 @@ def images_in(root: Path, folder: str) -> list[Entry]:
 
 
 class FolderImages:
-    """Labeled picture files below a root.
+    """Labeled image files below a root.
 
     Args:
-        root: the paths start here.
+        root: the folder that paths are relative to.
         entries: the files.
         labels: their classes.
-        transform: makes all pictures one size.
+        transform: brings all images to one size.
     """
 
     def __init__(
         self, root: Path, entries: Sequence[Entry], labels: Iterable[int], transform: Fitting
     ) -> None:
         self.root, self.transform = root, transform
-        # Bytes in one array: a worker process gets a million paths in a few megabytes.
+        # Bytes in one array, so a million paths can be sent to a worker as a few megabytes.
         self.paths: NDArray[np.bytes_] = np.array([os.fsencode(entry.path) for entry in entries])
         self.sizes: NDArray[np.int64] = np.array([entry.size for entry in entries], np.int64)
         self.labels: NDArray[np.int64] = np.array(list(labels), np.int64)
@@ -72,29 +72,29 @@ class FolderImages:
         return len(self.labels)
 
     def spread(self, size: int) -> FolderImages:
-        """So many of the images, evenly from all over the list: it goes by classes."""
+        """Returns `size` of the images, evenly spaced in the list, which is sorted by class."""
         if not 1 <= size <= len(self):
-            raise ValueError(f"there are {len(self)} images, {size} were asked for")
+            raise ValueError(f"cannot take {size} of {len(self)} images")
         chosen = np.arange(size) * len(self) // size
         part = copy(self)
         part.paths, part.sizes = self.paths[chosen], self.sizes[chosen]
         part.labels = self.labels[chosen]
-        part.__dict__.pop("fingerprint", None)  # which was of all images
+        part.__dict__.pop("fingerprint", None)  # cached for all images
         return part
 
     def file(self, index: int) -> Path:
-        """The file of an image."""
+        """Returns the file of an image."""
         return self.root / os.fsdecode(self.paths[index])
 
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
-        """The images at these indices, decoded and stacked."""
+        """Returns the images at these indices, decoded and stacked."""
         return np.stack([read(self.file(index), self.transform) for index in indices])
 
     def ready(self, size: int | None = None) -> bool:
-        """Never: decoding is worth a process of its own."""
+        """Always False: decoding is slow enough for worker processes."""
         return False
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of paths, file sizes, labels and transform: reading all pixels takes too long."""
+        """A hash of paths, file sizes, labels and transform: hashing all pixels takes too long."""
         return fingerprint("folder", self.paths, self.sizes, self.labels, str(self.transform))

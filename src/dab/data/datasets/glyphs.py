@@ -1,6 +1,6 @@
-"""Glyphs: a hundred letters of many alphabets as small color images, drawn on demand.
+"""Glyphs: small color images of 100 letters from many alphabets, drawn on demand.
 
-Nothing is downloaded: the fonts are those that ship inside matplotlib.
+Nothing is downloaded: the fonts are part of matplotlib.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dab.utils.fingerprint import fingerprint
 
 __all__ = ["CHARACTERS", "Glyphs", "Split"]
 
-# No two look alike at 32 pixels: of Latin A, Greek Alpha and Cyrillic A one is here, and a letter
-# whose capital only differs in size is there once. By code point where not Latin, since many of
-# the rest look like Latin letters in a source file.
+# No two look alike at 32 pixels: only one of Latin A, Greek Alpha and Cyrillic A is included, and
+# only one case of letters whose cases differ in size alone. Written as code points unless Latin,
+# because many look like Latin letters in a source file.
 CHARACTERS = "".join(
     (
         "ABCDEFGHJKLMNPQRSTUVWXYZ",
@@ -48,11 +48,11 @@ FONTS = (
     *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
 )
-# Computer Modern has an encoding of its own, which agrees with Unicode in the ASCII letters only.
+# The encoding of Computer Modern agrees with Unicode for ASCII letters only.
 ASCII_FONTS = ("cmb10", "cmmi10", "cmr10", "cmss10", "cmti10", "cmtt10")
 
 SIZE = 32
-SUPERSAMPLING = 2  # against jagged edges
+SUPERSAMPLING = 2  # for smooth edges
 
 Split = Literal["train", "test"]
 Background = Literal["plain", "gradient", "blobs", "stripes"]
@@ -63,10 +63,10 @@ _ROWS, _COLUMNS = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j].astype(np.flo
 
 
 class Glyphs:
-    """`size` images of letters; image and label at an index follow from the seed and the index.
+    """Images of letters. Each image and label depends on the seed and the index alone.
 
-    Every run of len(CHARACTERS) images has each class once. Font, size, place, rotation, colors
-    and background are random; the letter always stands out from its background in brightness.
+    Every 100 consecutive images contain each class once. Font, size, position, rotation, colors
+    and background are random. The letter always differs from its background in brightness.
 
     >>> data = Glyphs(seed=0, size=1000)
     >>> image, label = data[7]
@@ -87,7 +87,7 @@ class Glyphs:
 
     @classmethod
     def of_split(cls, split: Split, size: int) -> Glyphs:
-        """The images that the shipped model is trained or tested on: two seeds, none in common."""
+        """Returns images of the split that the shipped model is trained or tested on."""
         if split not in get_args(Split):
             raise ValueError(f"split must be one of {get_args(Split)}, got {split!r}")
         return cls(get_args(Split).index(split), size)
@@ -103,12 +103,12 @@ class Glyphs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the labels, of a few images, and of what all are drawn with."""
+        """A hash of the labels, of a few images, and of the code and fonts that draw them."""
         probes = np.linspace(0, len(self) - 1, 32).astype(np.int64)
         return fingerprint(f"glyphs {self.seed} {_version()}", self.labels, self.batch(probes))
 
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
-        """The images at these indices, stacked."""
+        """Returns the images at these indices, stacked."""
         images = np.empty((len(indices), SIZE, SIZE, 3), np.uint8)
         for row, index in enumerate(indices):
             images[row], _ = self[int(index)]
@@ -117,7 +117,7 @@ class Glyphs:
 
 @cache
 def _version() -> str:
-    """A hash of what letters are drawn with: this code, Pillow with its FreeType, the fonts."""
+    """A hash of what draws the letters: this file, Pillow, FreeType and the fonts."""
     fonts = [np.frombuffer(_file(font).read_bytes(), np.uint8) for font in FONTS + ASCII_FONTS]
     libraries = f"{np.__version__} {PIL.__version__} {features.version('freetype2')}"
     return fingerprint(Path(__file__).read_text(), libraries, *fonts)
@@ -135,14 +135,14 @@ def _draw(character: str, rng: np.random.Generator) -> NDArray[np.uint8]:
 
 
 def _brightnesses(rng: np.random.Generator) -> tuple[float, float]:
-    """A dark and a light one, far enough apart to read one on the other."""
+    """Draws a dark and a light brightness with enough contrast to read."""
     contrast = rng.uniform(0.25, 0.6)
     dark = rng.uniform(0.05, 0.95 - contrast)
     return dark, dark + contrast
 
 
 def _color(brightness: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """A random color of this brightness, as saturated as the brightness allows at most."""
+    """Draws a color of this brightness, at most as saturated as the brightness allows."""
     brightness = min(max(brightness, 0.0), 1.0)
     tint = rng.random(3, dtype=np.float32)
     tint -= _LUMA @ tint
@@ -152,7 +152,7 @@ def _color(brightness: float, rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def _mixture(rng: np.random.Generator) -> NDArray[np.float32]:
-    """How much of the background's second color each pixel has, in [0, 1]."""
+    """Draws the share of the background's second color in each pixel, in [0, 1]."""
     kind: Background = get_args(Background)[rng.integers(len(get_args(Background)))]
     if kind == "plain":
         return np.zeros((SIZE, SIZE), np.float32)
@@ -168,7 +168,7 @@ def _mixture(rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def _ink(character: str, font: str, rng: np.random.Generator) -> NDArray[np.float32]:
-    """How much of each pixel the letter covers: turned, stretched and moved as far as it fits."""
+    """Draws how much of each pixel the letter covers: rotated, stretched and moved at random."""
     mask = _mask(character, font)
     width, height = mask.size
     side = SIZE * SUPERSAMPLING
@@ -181,7 +181,7 @@ def _ink(character: str, font: str, rng: np.random.Generator) -> NDArray[np.floa
     room_y = max(0, side - across * width * abs(sin) - down * height * cos) / 2
     x = side / 2 + rng.uniform(-room_x, room_x)
     y = side / 2 + rng.uniform(-room_y, room_y)
-    # Pillow asks for the way back, from a pixel of the result to one of the mask.
+    # Pillow takes the inverse map, from a pixel of the result to one of the mask.
     back = (
         *(cos / across, sin / across, width / 2 - (cos * x + sin * y) / across),
         *(-sin / down, cos / down, height / 2 - (cos * y - sin * x) / down),
@@ -194,7 +194,7 @@ def _ink(character: str, font: str, rng: np.random.Generator) -> NDArray[np.floa
 
 @cache
 def fonts_with(character: str) -> tuple[str, ...]:
-    """The fonts that have a character."""
+    """Returns the fonts that have a character."""
     candidates = FONTS + ASCII_FONTS if character.isascii() else FONTS
     found = tuple(font for font in candidates if _face(font).get_char_index(ord(character)))
     if not found:
@@ -221,7 +221,7 @@ def _pen(font: str) -> ImageFont.FreeTypeFont:
 
 @cache
 def _mask(character: str, font: str) -> Image.Image:
-    """The letter in white on black, cut out with a margin of a pixel for the edges to fade in."""
+    """Renders the letter in white on black, with a margin of one pixel for soft edges."""
     left, top, right, bottom = _pen(font).getbbox(character)
     mask = Image.new("L", (round(right - left) + 2, round(bottom - top) + 2))
     ImageDraw.Draw(mask).text((1 - left, 1 - top), character, fill=255, font=_pen(font))

@@ -1,4 +1,4 @@
-"""The shifted test sets of ImageNet from disk, checked before they are used."""
+"""The shifted test sets of ImageNet, read from disk and checked before use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from dab.data.datasets.imagenet_classes import D109, INDEX
 from dab.data.decoding import ExactSize
 from dab.data.errors import DataError, Problems
 from dab.data.transform import Transform
+from dab.utils.suggest import unknown
 
 __all__ = ["DATA_SETS", "DataSet", "image_list", "load"]
 
-C_SIZE = 224  # of all pictures in ImageNet-C
+C_SIZE = 224  # of all images in ImageNet-C
 C_PER_CLASS = 50
 C_LISTED = 5000
 R_CLASSES, R_IMAGES = 200, 30_000
@@ -37,15 +38,15 @@ D109_IMAGES = {
 
 @dataclass(frozen=True)
 class DataSet:
-    """What a benchmark needs to know of a data set on disk.
+    """A data set on disk.
 
     Args:
-        name: of the data in tables.
-        domains: the parts of each domain, in the order of the benchmark; one part each, or one
-            for each severity that was asked for.
-        classes: the logits of an ImageNet classifier that are left, in the order of the labels;
-            None for all of them, as they are.
-        complete: whether it is all that was published, so that figures may be compared.
+        name: in tables.
+        domains: the parts of each domain, in the order of the benchmark. A domain has one part, or
+            one per requested severity.
+        classes: the indices of the ImageNet logits to keep, in the order of the labels; None keeps
+            all.
+        complete: whether it has all published images, so that numbers are comparable.
     """
 
     name: str
@@ -55,19 +56,19 @@ class DataSet:
 
 
 def load(name: str, root: str | Path, transform: Transform, **options: Any) -> DataSet:
-    """A data set by name.
+    """Loads a data set by name.
 
-    Everything that is wrong with its folders is said in one `DataError`, a ValueError.
+    All problems with its folders are reported in one `DataError`, a ValueError.
 
     Args:
         name: one of `DATA_SETS`.
-        root: its folder, or one that has it under its usual name.
-        transform: makes all pictures one size.
-        options: `partial=True` takes what is there, however little that is, except for classes
-            that ImageNet does not have. For imagenet-c see `imagenet_c`.
+        root: its folder, or a folder that contains it under its usual name.
+        transform: brings all images to one size.
+        options: `partial=True` accepts an incomplete data set, but no classes that ImageNet does
+            not have. For imagenet-c see also `imagenet_c`.
     """
     if name not in DATA_SETS:
-        raise ValueError(f"unknown data set {name!r}; there are: {', '.join(DATA_SETS)}")
+        raise ValueError(unknown("data set", name, DATA_SETS))
     return DATA_SETS[name](Path(root), transform, **options)
 
 
@@ -80,14 +81,16 @@ def imagenet_c(
     images: Sequence[str] | None = None,
     partial: bool = False,
 ) -> DataSet:
-    """ImageNet-C: `<corruption>/<severity>/<wnid>/<name>.JPEG`, 50 pictures of each class.
+    """ImageNet-C: `<corruption>/<severity>/<wnid>/<name>.JPEG`, 50 images per class.
 
     Args:
-        root, transform, partial: see `load`. The pictures are 224 wide and high: a transform to
-            that size leaves them as they are, and for another size they are resized to it.
+        root: see `load`.
+        transform: see `load`. The images have 224 x 224 pixels: a transform to that size leaves
+            them unchanged, and for other sizes they are resized without a crop.
         corruptions: the domains.
-        severities: the parts of each.
-        images: only these, each as `<wnid>/<name>`: see `image_list`; None for all.
+        severities: the parts of each domain.
+        images: use only these, written as `<wnid>/<name>`: see `image_list`; None uses all.
+        partial: see `load`.
     """
     if unknown := set(corruptions) - {*CORRUPTIONS, *HELD_OUT}:
         raise ValueError(f"ImageNet-C has no corruption {sorted(unknown)[0]!r}")
@@ -106,7 +109,7 @@ def imagenet_c(
 
 
 def imagenet_r(root: Path, transform: Transform, *, partial: bool = False) -> DataSet:
-    """ImageNet-R: `<wnid>/<name>.jpg` for 200 of the classes, which are the classes then."""
+    """ImageNet-R: `<wnid>/<name>.jpg` for 200 of the classes. The other logits are dropped."""
     tree = _Tree("imagenet-r", root, transform, partial)
     wnids = [folder for folder in subfolders(tree.root) if folder in INDEX]
     tree.refuse_foreign("")
@@ -126,9 +129,9 @@ def imagenet_sketch(root: Path, transform: Transform, *, partial: bool = False) 
 
 
 def imagenet_d109(root: Path, transform: Transform, *, partial: bool = False) -> DataSet:
-    """ImageNet-D109: `<domain>/<class>/<name>.jpg` of DomainNet, where ImageNet has the class.
+    """ImageNet-D109: `<domain>/<class>/<name>.jpg` of DomainNet, for classes that ImageNet has.
 
-    What else is in DomainNet is left alone. A class may have several folders.
+    The rest of DomainNet is ignored. A class may have several folders.
     """
     tree = _Tree("imagenet-d109", root, transform, partial)
     domains = {}
@@ -145,7 +148,7 @@ def imagenet_d109(root: Path, transform: Transform, *, partial: bool = False) ->
 
 
 def folder(root: Path, transform: Transform, *, partial: bool = False) -> DataSet:
-    """Pictures of one's own: `<class>/<name>`, with the classes in the order of their names.
+    """Your own images: `<class>/<name>`, with the classes in the order of their names.
 
     If all classes are WordNet ids of ImageNet, labels are those of its 1,000 classes.
     """
@@ -171,24 +174,24 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "imagenet-d109": ["imagenet-d109", "domainnet"],
     "folder": [],
 }
-"""What the folder of a data set is called; case does not matter, nor whether it is - or _."""
+"""The usual names of the folder of a data set, regardless of case and of - or _."""
 
 
 def image_list(file: str | Path | None = None) -> list[str]:
-    """The pictures `<wnid>/<name>` of a list, one a line.
+    """Reads a list of images, one `<wnid>/<name>` per line.
 
     Args:
-        file: the list; None for RobustBench's 5,000 of ImageNet-C, out of its package, which has
-            to be installed but is not imported.
+        file: the list; None for RobustBench's 5,000 images of ImageNet-C, read from its package,
+            which must be installed but is not imported.
     """
     file = Path(file) if file is not None else _list_of_robustbench()
     images = file.read_text().split()
     for number, image in enumerate(images, 1):
         wnid, _, name = image.partition("/")
         if wnid not in INDEX or not name or "/" in name:
-            raise ValueError(f"{file}: line {number} is no <wnid>/<name>: {image!r}")
+            raise ValueError(f"{file}: line {number} is not <wnid>/<name>: {image!r}")
     if not images:
-        raise ValueError(f"{file} lists no image")
+        raise ValueError(f"{file} lists no images")
     if len(set(images)) < len(images):
         twice, _ = Counter(images).most_common(1)[0]
         raise ValueError(f"{file} lists {twice} more than once")
@@ -199,16 +202,16 @@ def _list_of_robustbench() -> Path:
     package = importlib.util.find_spec("robustbench")
     if package is None or not package.submodule_search_locations:
         raise ValueError(
-            "the list of 5,000 images comes with the package robustbench: `pip install --no-deps "
-            "robustbench`, or give a list of your own"
+            "the list of 5,000 images is part of the package robustbench: `pip install --no-deps "
+            "robustbench`, or use your own list"
         )
     return Path(package.submodule_search_locations[0], "helper_files/imagenet_test_image_ids.txt")
 
 
 class _Tree:
-    """The folder of a data set while it is looked through: what is found, and what is wrong.
+    """Searches the folder of a data set and collects images and problems.
 
-    What is partial may lack anything; only what is foreign is wrong with it, or if it has nothing.
+    A partial data set may lack anything, but must not be empty or have unknown classes.
     """
 
     def __init__(self, name: str, root: Path, transform: Fitting, partial: bool) -> None:
@@ -217,7 +220,7 @@ class _Tree:
         self.problems = Problems()
 
     def images(self, folders: Iterable[tuple[str, int]]) -> FolderImages:
-        """All pictures in folders, each with the label of its folder."""
+        """Returns all images in these folders, with the labels of their folders."""
         entries: list[Entry] = []
         counts: list[tuple[int, int]] = []
         for name, label in folders:
@@ -228,7 +231,7 @@ class _Tree:
         return FolderImages(self.root, entries, labels, self.transform)
 
     def part(self, prefix: str, listed: Sequence[str] | None) -> FolderImages:
-        """The pictures of a corruption and severity: those that are listed, or 50 a class."""
+        """Returns the images of a corruption and severity: the listed ones, or 50 per class."""
         if not self.has(prefix):
             return self.images([])
         self.refuse_foreign(prefix)
@@ -236,7 +239,7 @@ class _Tree:
             return self._listed([f"{prefix}/{path}" for path in listed])
         images = self.images((f"{prefix}/{wnid}", label) for wnid, label in INDEX.items())
         counts = np.bincount(images.labels, minlength=len(INDEX)).tolist()
-        for wnid in subfolders(self.root / prefix):  # those that lack have been named
+        for wnid in subfolders(self.root / prefix):  # missing folders are already reported
             if wnid in INDEX:
                 self.expect(f"images in {prefix}/{wnid}", counts[INDEX[wnid]], C_PER_CLASS)
         return images
@@ -255,22 +258,22 @@ class _Tree:
         return [entry for entry in entries if entry.size]
 
     def has(self, name: str) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists. If not, it is a problem."""
         there = (self.root / name).is_dir()
         if not there:
             self._lacks("missing folders", [name])
         return there
 
     def expect(self, what: str, count: int, expected: int) -> None:
-        """Require a number of something."""
+        """Requires a count."""
         if count != expected:
-            self._lacks("wrong counts", [f"{count:,} {what} instead of {expected:,}"])
+            self._lacks("wrong counts", [f"{count:,} {what}, expected {expected:,}"])
 
     def refuse_foreign(self, prefix: str) -> None:
-        """Require all folders to be classes of ImageNet."""
+        """Requires all folders to be classes of ImageNet."""
         foreign = [name for name in subfolders(self.root / prefix) if name not in INDEX]
         paths = [f"{prefix}/{name}".lstrip("/") for name in foreign]
-        self.problems.add("folders that are no class of ImageNet", paths)
+        self.problems.add("folders that are not classes of ImageNet", paths)
 
     def _lacks(self, kind: str, culprits: Iterable[str]) -> None:
         if not self.partial:
@@ -282,13 +285,13 @@ class _Tree:
         classes: tuple[int, ...] | None,
         complete: bool = True,
     ) -> DataSet:
-        """What has been found, if nothing is wrong."""
+        """Returns the data set, or raises a `DataError` with all problems."""
         found = {name: [part for part in parts if len(part)] for name, parts in domains.items()}
         found = {name: parts for name, parts in found.items() if parts}
-        hint = "" if self.partial else " (partial=True or --partial takes what is there)"
-        self.problems.report(f"{self.name} in {self.root} is not as it should be{hint}")
+        hint = "" if self.partial else " (to use it nevertheless: partial=True or --partial)"
+        self.problems.report(f"{self.name} in {self.root} is incomplete or wrong{hint}")
         if not found:
-            raise DataError(f"{self.name} in {self.root} has none of the images asked for")
+            raise DataError(f"{self.name} in {self.root} has none of the requested images")
         return DataSet(self.name, found, classes, complete and not self.partial)
 
 
@@ -300,10 +303,10 @@ def _size(file: Path) -> int | None:
 
 
 def _find(root: Path, names: Sequence[str]) -> Path:
-    """The folder with one of these names in a root, or in that folder again, or the root itself."""
+    """Finds a folder with one of these names in a root, at most two deep; else it is the root."""
     if not root.is_dir():
-        raise DataError(f"there is no folder {root}")
-    for _ in range(2):  # archives may bring a folder of their own
+        raise DataError(f"no such folder: {root}")
+    for _ in range(2):  # archives may have a top-level folder
         inner = {name.lower().replace("_", "-"): name for name in subfolders(root)}
         root = next((root / inner[name] for name in names if name in inner), root)
     return root

@@ -1,4 +1,4 @@
-"""The classes of ImageNet, and the 109 of them that are in DomainNet too."""
+"""The classes of ImageNet, and the 109 of them that DomainNet has too."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 __all__ = ["D109", "INDEX", "WNIDS", "Shared"]
 
 WNIDS = tuple(Path(__file__).with_name("imagenet_wnids.txt").read_text().split())
-"""The WordNet id of each of the 1,000 classes, in the order of a classifier's logits."""
+"""The WordNet ids of the 1,000 classes, in the order of the logits."""
 
 INDEX: Mapping[str, int] = {wnid: index for index, wnid in enumerate(WNIDS)}
-"""The logit of each WordNet id."""
+"""The index of the logit of each WordNet id."""
 
 
 class Shared(NamedTuple):
-    """A class of both: its name and folders in DomainNet, and the logit of ImageNet."""
+    """A class of both: its name and folders in DomainNet, and the index of its ImageNet logit."""
 
     name: str
     folders: tuple[str, ...]
@@ -35,4 +35,4 @@ def _shared() -> tuple[Shared, ...]:
 
 
 D109 = _shared()
-"""The classes of ImageNet-D109 by label."""
+"""The classes of ImageNet-D109, by label."""

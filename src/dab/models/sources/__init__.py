@@ -1,4 +1,4 @@
-"""Where nets come from: a module each for torchvision, timm and Hugging Face."""
+"""The sources of pretrained nets: one module each for torchvision, timm and Hugging Face."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""What the sources have in common."""
+"""Shared by the sources of pretrained nets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dab.models.checkpoints import fill, read
 
 __all__ = ["SQUASHED", "Pretrained", "fetching", "from_origin", "split_origin", "unknown"]
 
-SEED = 0  # of untrained weights
-SQUASHED = "the published preprocessing squashes pictures to a square, here they are cropped"
+SEED = 0  # of random weights
+SQUASHED = "the published preprocessing squeezes images to a square; here they are cropped"
 
 
 class Pretrained(NamedTuple):
-    """What a classifier is made of, and what its card is to say."""
+    """A pretrained net with its normalization, preprocessing and identity."""
 
     net: nn.Module
     mean: Sequence[float]
@@ -31,43 +31,43 @@ class Pretrained(NamedTuple):
 
 
 def split_origin(name: str) -> tuple[str, str | None]:
-    """`NET[:TAG]@FILE` in two; without an @ there is no file.
+    """Splits `NET[:TAG]@FILE` in two. Without an @, the file is None.
 
     >>> split_origin("vit_b_16@weights.pth"), split_origin("vit_b_16")
     (('vit_b_16', 'weights.pth'), ('vit_b_16', None))
     """
     named, at, origin = name.partition("@")
     if (at and not origin) or named.endswith((":", ".")):
-        raise ValueError(f"{name!r} ends where a file or tag should be named")
+        raise ValueError(f"{name!r} ends without the name of a file or tag")
     return named, origin if at else None
 
 
 def from_origin(origin: str, build: Callable[[], nn.Module]) -> tuple[nn.Module, dict[str, Any]]:
-    """A net with the weights of a file, or, called "random", with none to speak of."""
+    """Builds a net with the weights of a file, or with random weights if origin is "random"."""
     if origin != "random":
         weights, sha256 = read(Path(origin))
         fill(net := build(), weights, origin)
         return net, {"tag": "file", "sha256": sha256}
-    torch.default_generator.manual_seed(SEED)  # `load_model` puts the generator back
+    torch.default_generator.manual_seed(SEED)  # `load_model` restores the generator
     net = build()
     for layer in net.modules():
         if isinstance(layer, nn.Linear) and not layer.weight.any():
-            layer.reset_parameters()  # a head that starts at zero would call all pictures the same
-    return net, {"tag": f"random, seed {SEED}", "note": "untrained: for timing only"}
+            layer.reset_parameters()  # a zero head would predict the same for all images
+    return net, {"tag": f"random, seed {SEED}", "note": "random weights: for timing only"}
 
 
 @contextmanager
 def fetching(name: str, instead: str) -> Iterator[None]:
-    """Says what else to do where weights are not to be had: there is no falling back."""
+    """Turns errors of a download into an OSError that says what to do instead."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # no network, no such repository, a broken download
-        raise OSError(f"cannot get the weights of {name} ({error}): {instead}") from error
+        raise OSError(f"cannot download the weights of {name} ({error}): {instead}") from error
 
 
 def unknown(where: str, name: str, known: Iterable[str]) -> ValueError:
-    """An error with the names that come close."""
+    """Returns an error with similar names."""
     names = sorted(known)
     close = get_close_matches(name, names, n=5) or names
     more = ", ..." if len(close) > 8 else ""
-    return ValueError(f"{where} has no {name!r}, but {', '.join(close[:8]) or 'nothing'}{more}")
+    return ValueError(f"{where} has no {name!r}; it has {', '.join(close[:8]) or 'none'}{more}")

@@ -1,4 +1,4 @@
-"""Image classifiers of Hugging Face: of the hub, or of a folder that one was saved to."""
+"""Image classifiers of Hugging Face, from the hub or from a folder."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NO_CONSTANTS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def load(name: str) -> Pretrained:
-    """The net and processor of this name or folder; code that comes with them is not run."""
+    """Loads the net and processor of a name or folder. Code that comes with them is not run."""
     folder = Path(name)
     if "@" in name and not folder.is_dir():
-        raise ValueError(f"hf/{name}: weights of your own come in a folder, hf/FOLDER")
+        raise ValueError(f"hf/{name}: save your own weights to a folder and use hf/FOLDER")
     transformers = library("transformers")
-    with fetching(f"hf/{name}", "give a folder that the model was saved to, hf/FOLDER"):
+    with fetching(f"hf/{name}", "use the folder of a saved model, hf/FOLDER"):
         processor = transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         net, report = transformers.AutoModelForImageClassification.from_pretrained(
             name, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
@@ -44,14 +44,14 @@ def load(name: str) -> Pretrained:
 
 
 def _check_complete(name: str, net: nn.Module, report: Mapping[str, Any]) -> None:
-    """Refuse weights that transformers had to make up, or to leave out."""
+    """Raises a ValueError if transformers initialized or ignored weights."""
     kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
     if problem := misfits(*(sorted(map(str, report[kind])) for kind in kinds)):
         raise ValueError(f"the weights of {name} do not fit {type(net).__name__}: {problem}")
 
 
 def _hash(folder: Path) -> str:
-    """Of the file of weights; of all of them in a row if they are several."""
+    """Returns the checksum of the weights; of all files in order if there are several."""
     digest = hashlib.sha256()
     for file in sorted(f for f in folder.iterdir() if f.suffix in (".safetensors", ".bin")):
         digest.update(file.read_bytes())
@@ -61,10 +61,10 @@ def _hash(folder: Path) -> str:
 def _preprocessing(
     name: str, processor: Any
 ) -> tuple[Sequence[float], Sequence[float], Transform, str | None]:
-    """A processor's constants and transform, and a note if it squashes pictures.
+    """Returns mean, std and transform of a processor, and a note if it squeezes images.
 
-    Processors have ways of their own to read their settings, so the result is held against the
-    processor itself.
+    Processors interpret their settings in different ways, so the result is compared with the output
+    of the processor.
     """
     settings = processor.to_dict()
     try:
@@ -82,9 +82,9 @@ def _preprocessing(
             if _agrees(processor, transform, mean, std, (2 * crop, width)):
                 return mean, std, transform, note
     except LookupError:
-        pass  # no settings of a resize, a crop and a normalization
+        pass  # the settings are not those of a resize, a crop and a normalization
     raise ValueError(
-        f"{name} comes with a processor that does more than resize, crop and normalize: {settings}"
+        f"the processor of {name} does more than resize, crop and normalize: {settings}"
     )
 
 
@@ -99,7 +99,7 @@ def _agrees(
     std: Sequence[float],
     shape: tuple[int, int],
 ) -> bool:
-    """Whether a picture of this shape comes out the same, to within three levels of 255."""
+    """Whether an image of this shape is processed equally, to within three of 255 levels."""
     down, across = (np.linspace(0, 255, side) for side in shape)
     ramps = np.broadcast_arrays(down[:, None], across, (down[:, None] + across) / 2)
     picture = np.stack(ramps, axis=2).round().astype(np.uint8)

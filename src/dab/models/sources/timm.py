@@ -19,9 +19,9 @@ __all__ = ["load"]
 
 
 def load(name: str) -> Pretrained:
-    """`NET` has its default weights, `NET.TAG` others, `NET@FILE` those of a file.
+    """Loads `NET` with its default weights, `NET.TAG` with others, or `NET@FILE` with a file.
 
-    The preprocessing is that of the tag, of the default one also for a file.
+    The preprocessing is that of the tag; for a file, it is that of the default tag.
     """
     models = library("timm")
     named, origin = split_origin(name)
@@ -34,17 +34,17 @@ def load(name: str) -> Pretrained:
     if origin:
         net, card = from_origin(origin, lambda: models.create_model(named))
     elif not models.is_model_pretrained(named):
-        raise ValueError(f"timm has no weights of {named}: give a file, timm/{named}@FILE")
+        raise ValueError(f"timm has no weights of {named}: use your own with timm/{named}@FILE")
     else:
-        with fetching(f"timm/{named}", f"give a file of them as timm/{named}@FILE"):
+        with fetching(f"timm/{named}", f"use a file with timm/{named}@FILE"):
             net = models.create_model(named, pretrained=True)
         card = {"tag": net.pretrained_cfg["tag"]}
     if not net.num_classes:
-        raise ValueError(f"timm/{named} has no classifier: it puts out features")
+        raise ValueError(f"timm/{named} has no classifier: it returns features")
     config = models.data.resolve_model_data_config(net)
     _, crop, width = config["input_size"]
     if crop != width or config["crop_mode"] not in ("center", "squash"):
-        raise ValueError(f"timm/{named} asks for other pictures than square crops: {config}")
+        raise ValueError(f"timm/{named} requires images other than square crops: {config}")
     if config["crop_mode"] == "squash":
         card["note"] = "; ".join(filter(None, [card.get("note"), SQUASHED]))
     transform = Transform(math.floor(crop / config["crop_pct"]), crop, config["interpolation"])

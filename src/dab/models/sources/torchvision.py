@@ -13,9 +13,9 @@ __all__ = ["load"]
 
 
 def load(name: str) -> Pretrained:
-    """`NET` has its default weights, `NET:TAG` others, `NET@FILE` those of a file.
+    """Loads `NET` with its default weights, `NET:TAG` with others, or `NET@FILE` with a file.
 
-    The preprocessing is that of the tag, of the default one also for a file.
+    The preprocessing is that of the tag; for a file, it is that of the default tag.
     """
     models = library("torchvision").models
     named, origin = split_origin(name)
@@ -31,7 +31,7 @@ def load(name: str) -> Pretrained:
         net, card = from_origin(origin, lambda: models.get_model(net_name, **options))
     else:
         with fetching(
-            f"torchvision/{named}", f"give a file of {entry.url} as torchvision/{named}@FILE"
+            f"torchvision/{named}", f"download {entry.url} and use it with torchvision/{named}@FILE"
         ):
             net, card = models.get_model(net_name, weights=entry), {"tag": entry.name}
     preset = entry.transforms()
@@ -41,9 +41,9 @@ def load(name: str) -> Pretrained:
 
 
 def _options(net_name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What torchvision builds a net with for its own weights, and otherwise does not."""
+    """Returns the arguments that torchvision sets only when it loads its own weights."""
     if net_name.startswith("vit_"):
         return {"image_size": meta["min_size"][0]}
-    if net_name in ("googlenet", "inception_v3"):  # whose weights are for other constants
+    if net_name in ("googlenet", "inception_v3"):  # their weights expect other constants
         return {"transform_input": True, "aux_logits": True, "init_weights": False}
     return {}

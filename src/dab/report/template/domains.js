@@ -1,12 +1,13 @@
 // Error by domain
 
 function drawDomains() {
-  const stream = current();
-  const rows = stream.rows.filter(row => row.errors),
-    source = rows.find(row => row.is_source);
-  at("domains-note").textContent = source
-    ? "In %, as the domains follow each other. Blue: better than the source model on this domain; red: worse."
-    : "In %, as the domains follow each other.";
+  const stream = current(),
+    rows = finished(stream);
+  at("domains-note").textContent =
+    "In %, in the order of the stream." +
+    (rows.some(row => row.scores.differences && !row.is_source)
+      ? " Blue: better than the source model on this domain; red: worse."
+      : "");
   const head = make(
     "tr",
     {},
@@ -14,10 +15,12 @@ function drawDomains() {
     make("th", { scope: "col" }, "mean"),
     ...stream.short.map((name, i) => make("th", { scope: "col", title: stream.domains[i] }, name)),
   );
-  const cell = (row, error, ours) => {
+  const cell = (row, error, difference) => {
     if (error === undefined) return make("td");
-    const d = ours === undefined ? 0 : error - ours;
-    const strength = Math.min(1, Math.abs(d) / 25) * 0.5;
+    const d = difference ?? 0,
+      strength = Math.min(1, Math.abs(d) / 25) * 0.5;
+    const against =
+      difference === undefined || row.is_source ? "" : `, ${signed(d)} to the source model`;
     return make(
       "td",
       {
@@ -25,7 +28,7 @@ function drawDomains() {
           Math.abs(d) < 0.05
             ? null
             : `background: rgb(var(--${d < 0 ? "better" : "worse"}-rgb) / ${strength.toFixed(2)})`,
-        title: `${row.label}: ${error.toFixed(1)} %${source && row !== source ? `, ${d > 0 ? "+" : ""}${d.toFixed(1)} to source` : ""}`,
+        title: `${row.label.short}: ${error.toFixed(1)} %${against}`,
       },
       error.toFixed(1),
     );
@@ -46,11 +49,13 @@ function drawDomains() {
             make(
               "th",
               { scope: "row" },
-              named(row, row.method),
-              make("span", { class: "options" }, row.label.slice(row.method.length)),
+              named(row, row.label.title),
+              make("span", { class: "options" }, row.label.short.slice(row.label.title.length)),
             ),
-            cell(row, row.error, source?.error),
-            ...stream.domains.map(domain => cell(row, row.errors[domain], source?.errors[domain])),
+            cell(row, row.scores.error, row.scores.differences ? row.scores.difference : undefined),
+            ...stream.domains.map(domain =>
+              cell(row, row.scores.errors[domain], row.scores.differences?.[domain]),
+            ),
           ),
         ),
       ),

@@ -3,7 +3,7 @@
 function drawStreams() {
   fill(
     at("streams"),
-    make("span", { class: "muted" }, data.streams.length > 1 ? "Stream:" : "Stream: "),
+    make("span", { class: "muted" }, "Stream:"),
     ...data.streams.map(stream =>
       make(
         "button",
@@ -32,22 +32,20 @@ function drawStream() {
   drawDomains();
   drawSize();
   drawCost();
-  drawInside();
+  drawBuffer();
 }
 function drawAll() {
   const style = at("palette") || document.head.appendChild(make("style", { id: "palette" }));
-  const set = i =>
-    Object.values(data.palette)
-      .map((pair, n) => `--m-${n}: ${pair[i ? "dark" : "light"]};`)
+  const set = theme =>
+    Object.values(data.styles)
+      .map((method, n) => `--m-${n}: ${method[theme]};`)
       .join("");
-  style.textContent = `:root { ${set(0)} } :root[data-theme="dark"] { ${set(1)} }`;
-  const runs = Object.values(data.runs),
-    done = runs.filter(run => run.error !== undefined).length;
-  const count = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
-  at("summary").textContent =
-    `${count(done, "finished run")}${done < runs.length ? `, ${runs.length - done} under way` : ""}, ${count(Object.keys(data.palette).length, "method")}, ${count(data.streams.length, "stream")}`;
-  drawUnderway();
+  style.textContent = `:root { ${set("light")} } :root[data-theme="dark"] { ${set("dark")} }`;
+  at("summary").textContent = data.headline;
+  drawWords();
+  drawProgress();
   drawTables();
+  drawComparison();
   drawStream();
   drawRuns();
 }
@@ -55,7 +53,7 @@ function drawAll() {
 const system = matchMedia("(prefers-color-scheme: dark)");
 const setTheme = dark => {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  if (at("palette")) drawInside();
+  if (at("palette")) drawBuffer();
 };
 system.addEventListener("change", event => setTheme(event.matches));
 at("theme").addEventListener("click", () =>
@@ -74,13 +72,13 @@ addEventListener("keydown", event => {
   if (event.key === "Escape") hideTip();
 });
 setTheme(system.matches);
-// At first the stream that most was run on.
+// At first, the stream with the most rows.
 chosen.stream = data.streams.reduce((best, stream) =>
   stream.rows.length > best.rows.length ? stream : best,
 ).id;
 drawAll();
 
-// Where a server is asked, it answers with the data of now; what did not change is not sent again.
+// A page from a server asks it for newer data; what has not changed is not sent again.
 const every = +document.documentElement.dataset.refresh || 0;
 if (every) {
   let last = null;

@@ -1,12 +1,12 @@
 "use strict";
 
-// What the reader has chosen; the data may be replaced under it while runs are under way.
+// What the reader has chosen; it stays as it is when newer data arrive.
 const chosen = {
   stream: null,
   hidden: new Map(),
   view: "error",
   sort: new Map(),
-  inside: null,
+  buffer: null,
   shot: null,
   open: new Set(),
 };
@@ -31,7 +31,7 @@ function make(tag, attributes = {}, ...children) {
   node.append(...children.filter(child => child !== null && child !== undefined));
   return node;
 }
-// Whatever is drawn again goes through here, so what had the focus has it still.
+// Replaces the content of a node and keeps the focus where it was.
 function fill(node, ...children) {
   const focused = document.activeElement;
   const held = focused !== node && node.contains(focused);
@@ -42,16 +42,17 @@ function fill(node, ...children) {
   node.replaceChildren(...children.filter(child => child != null));
   if (held) same()[place]?.focus({ preventScroll: true });
 }
+const signed = value => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(1)}`;
 const number = value => value.toLocaleString("en");
 const percent = value => `${value.toFixed(1)} %`;
-const color = method => `var(--m-${Object.keys(data.palette).indexOf(method)})`;
+const color = method => `var(--m-${Object.keys(data.styles).indexOf(method)})`;
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "4 2 1 2 1 2"];
-const dash = row => DASHES[row.variant % DASHES.length];
+const dash = row => DASHES[row.label.variant % DASHES.length];
 
-// A method has a shape too, for those who cannot tell its color.
+// A method also has a shape, for readers who cannot tell its color.
 const SHAPES = ["circle", "square", "triangle", "diamond", "down", "plus"];
 function shape(method, x, y, size = 5) {
-  const kind = SHAPES[data.palette[method].shape % SHAPES.length];
+  const kind = SHAPES[data.styles[method].shape % SHAPES.length];
   const points = {
     square: [
       [-1, -1],
@@ -115,6 +116,24 @@ function swatch(row) {
 }
 
 const named = (row, name) => make("span", { class: "named" }, swatch(row), name);
+const rowOf = id => data.streams.flatMap(stream => stream.rows).find(row => row.id === id);
+const finished = stream => stream.rows.filter(row => row.scores);
+
+// A button that saves text as a file.
+const download = (text, name, title) =>
+  make(
+    "button",
+    {
+      type: "button",
+      class: "download",
+      onclick: () => {
+        const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+        make("a", { href: url, download: name }).click();
+        setTimeout(() => URL.revokeObjectURL(url), 1000);
+      },
+    },
+    title,
+  );
 
 const tip = at("tip");
 function showTip(content, x, y) {
@@ -156,7 +175,7 @@ function ticks(low, high, about) {
 const short = value =>
   value >= 1e6 ? `${value / 1e6}M` : value >= 1000 ? `${+(value / 1000).toFixed(1)}k` : `${value}`;
 
-// A frame with axes; x and y turn figures into places.
+// A frame with axes; x and y map numbers to places.
 function frame(
   node,
   {
@@ -186,7 +205,7 @@ function frame(
     height,
     "aria-hidden": "true",
   });
-  node.setAttribute("role", "img"); // it takes the focus, so it has the name
+  node.setAttribute("role", "img"); // the node takes the focus, so it has the name
   node.setAttribute("aria-label", label);
   for (const value of yTicks || ticks(y0, y1, height / 48)) {
     svg.append(

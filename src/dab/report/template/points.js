@@ -8,8 +8,13 @@ function hoverPoints(node, box, points) {
     i => points[i].tip,
   );
 }
-// Names beside their points, wherever they cover no point, line or other name, and are nearest to
-// their own; a name for which there is no room is left to the tip.
+const pen = make("canvas").getContext("2d");
+function widthOf(text) {
+  pen.font = `600 11.5px ${getComputedStyle(document.body).fontFamily}`; // as .label in page.css
+  return pen.measureText(text).width + 2;
+}
+// Labels next to their points, where they cover no point, line or other label and are nearest to
+// their own point; a label without room is shown only in the tooltip.
 function nameAll(box, marks, lines = []) {
   const around = ([x, y], reach) => [x - reach, y - reach, x + reach, y + reach];
   const taken = marks.map(({ x, y }) => around([x, y], 7));
@@ -23,7 +28,7 @@ function nameAll(box, marks, lines = []) {
   const gap = ([a, b, c, d], { x, y }) =>
     Math.hypot(Math.max(a - x, 0, x - c), Math.max(b - y, 0, y - d));
   for (const mark of marks) {
-    const width = mark.text.length * 7.4;
+    const width = widthOf(mark.text);
     const places = [
       [9, 4],
       [-9, 4],
@@ -58,157 +63,137 @@ function nameAll(box, marks, lines = []) {
 }
 function drawSize() {
   const stream = current(),
-    rows = stream.rows.filter(row => row.error !== undefined);
-  const sized = rows.filter(row => row.capacity !== null);
-  const groups = new Map();
-  for (const row of sized) groups.set(row.line, [...(groups.get(row.line) || []), row]);
-  const lines = [...groups.values()].map(group => group.sort((a, b) => a.capacity - b.capacity));
-  at("size-section").hidden = !lines.some(line => line.length > 1);
-  if (at("size-section").hidden) return;
-  const sizes = [...new Set(sized.map(row => row.capacity))].sort((a, b) => a - b);
-  const source = rows.find(row => row.is_source),
+    chart = stream.sizes,
     node = at("size");
-  const errors = [...sized, ...(source ? [source] : [])].flatMap(row => [
-    row.error + (row.deviation || 0),
-    row.error - (row.deviation || 0),
-  ]);
-  const [low, high] = [
-    Math.floor((Math.min(...errors) - 1) / 5) * 5,
-    Math.ceil((Math.max(...errors) + 1) / 5) * 5,
-  ];
+  at("size-section").hidden = !chart;
+  if (!chart) return;
+  const lines = chart.lines.map(line => ({ name: line.name, rows: line.rows.map(rowOf) }));
+  const sized = lines.flatMap(line => line.rows),
+    source = finished(stream).find(row => row.is_source);
+  at("size-note").textContent =
+    "Images in the buffer on a logarithmic scale" +
+    (sized.some(row => row.scores.deviation !== null)
+      ? "; bars: standard deviation between seeds."
+      : ".");
   const box = frame(node, {
     height: 290,
     right: 20,
     top: 20,
-    x: [sizes[0] / 1.25, sizes[sizes.length - 1] * 1.25],
-    y: [Math.max(0, low), high],
+    x: [chart.sizes[0] / 1.25, chart.sizes[chart.sizes.length - 1] * 1.25],
+    y: [chart.low, chart.high],
     log: true,
-    xTicks: sizes,
+    xTicks: chart.sizes,
     xText: String,
     xLabel: "M",
     yLabel: "error in %",
-    label: `Error against buffer size. ${sized.map(row => `${row.label}: ${row.error.toFixed(1)} %`).join("; ")}`,
+    label: `Error against buffer size. ${sized.map(row => `${row.label.short}: ${percent(row.scores.error)}`).join("; ")}`,
   });
-  if (source) {
-    const y = box.y(source.error);
-    box.svg.append(
-      make("line", {
-        x1: box.left,
-        x2: box.width - box.right,
-        y1: y,
-        y2: y,
-        stroke: color("source"),
-        "stroke-width": 2,
-      }),
-    );
-  }
-  const points = [],
-    marks = [],
+  const marks = [],
     drawn = [];
-  lines.forEach(line => {
-    box.svg.append(
-      make("path", {
-        d: path(line.map(row => [box.x(row.capacity), box.y(row.error)])),
-        fill: "none",
-        stroke: color(line[0].method),
-        "stroke-width": 2.4,
-      }),
-    );
-    for (const row of line) {
-      const x = box.x(row.capacity);
-      if (row.deviation)
-        box.svg.append(
-          make("line", {
-            x1: x,
-            x2: x,
-            y1: box.y(row.error - row.deviation),
-            y2: box.y(row.error + row.deviation),
-            stroke: color(row.method),
-            "stroke-width": 1.5,
-          }),
-        );
-      box.svg.append(shape(row.method, x, box.y(row.error)));
-    }
-    drawn.push(line.map(row => [box.x(row.capacity), box.y(row.error)]));
-    const [x, y] = drawn[drawn.length - 1][line.length - 1];
-    const alone = lines.filter(other => other[0].method === line[0].method).length === 1;
-    const text = alone ? line[0].method : line[0].line;
-    marks.push({ x, y, text, color: color(line[0].method) });
-    for (const [left, top] of drawn[drawn.length - 1])
-      drawn.push([
-        [left - 5, top],
-        [left + 5, top],
-      ]);
-  });
   if (source) {
-    const y = box.y(source.error),
+    const y = box.y(source.scores.error),
       right = box.width - box.right;
+    const look = { stroke: color(source.method), "stroke-width": 2 };
+    box.svg.append(make("line", { x1: box.left, x2: right, y1: y, y2: y, ...look }));
     drawn.push([
       [box.left, y],
       [right, y],
     ]);
-    const text = `source ${source.error.toFixed(1)}`;
-    marks.unshift({ x: right, y, text, color: color("source"), anywhere: true });
+    marks.push({
+      x: right,
+      y,
+      text: `${source.label.title} ${source.scores.error.toFixed(1)}`,
+      color: color(source.method),
+      anywhere: true,
+    });
+  }
+  for (const { name, rows } of lines) {
+    const points = rows.map(row => [box.x(row.capacity), box.y(row.scores.error)]),
+      tint = color(rows[0].method);
+    box.svg.append(
+      make("path", { d: path(points), fill: "none", stroke: tint, "stroke-width": 2.4 }),
+    );
+    rows.forEach((row, i) => {
+      const [x, y] = points[i],
+        { error, deviation } = row.scores;
+      if (deviation)
+        box.svg.append(
+          make("line", {
+            x1: x,
+            x2: x,
+            y1: box.y(error - deviation),
+            y2: box.y(error + deviation),
+            stroke: tint,
+            "stroke-width": 1.5,
+          }),
+        );
+      box.svg.append(shape(row.method, x, y));
+      drawn.push([
+        [x - 5, y],
+        [x + 5, y],
+      ]);
+    });
+    drawn.push(points);
+    const [x, y] = points[points.length - 1];
+    marks.push({ x, y, text: name, color: tint });
   }
   nameAll(box, marks, drawn);
-  for (const size of sizes)
-    points.push({
+  fill(node, box.svg);
+  hoverPoints(
+    node,
+    box,
+    chart.sizes.map(size => ({
       x: box.x(size),
       tip: tipTable(
         `M = ${size}`,
         sized
           .filter(row => row.capacity === size)
-          .sort((a, b) => a.error - b.error)
-          .map(row => [swatch(row), row.name, percent(row.error)]),
+          .sort((a, b) => a.scores.rank - b.scores.rank)
+          .map(row => [swatch(row), row.label.line, percent(row.scores.error)]),
       ),
-    });
-  fill(node, box.svg);
-  hoverPoints(node, box, points);
+    })),
+  );
 }
 function drawCost() {
-  const stream = current(),
-    rows = stream.rows.filter(row => row.error !== undefined && row.cost);
-  at("cost-section").hidden = rows.length < 2;
-  if (rows.length < 2) return;
-  const node = at("cost"),
-    most = Math.max(...rows.map(row => row.cost)),
-    errors = rows.map(row => row.error);
-  const [low, high] = [
-    Math.max(0, Math.floor((Math.min(...errors) - 2) / 5) * 5),
-    Math.ceil((Math.max(...errors) + 2) / 5) * 5,
-  ];
+  const chart = current().cost,
+    node = at("cost");
+  at("cost-section").hidden = !chart;
+  if (!chart) return;
+  const rows = chart.rows.map(rowOf);
   const box = frame(node, {
     height: 290,
     right: 24,
     top: 20,
-    x: [0, most * 1.12],
-    y: [low, high],
+    x: [0, chart.most * 1.12],
+    y: [chart.low, chart.high],
     xText: value => `${value} ×`,
     xLabel: "processor time of a plain forward",
     yLabel: "error in %",
     bottom: 38,
-    label: `Cost against error. ${rows.map(row => `${row.label}: ${row.cost.toFixed(1)} times a plain forward, ${row.error.toFixed(1)} %`).join("; ")}`,
+    label: `Cost against error. ${rows.map(row => `${row.label.short}: ${row.scores.cost.toFixed(1)} times a plain forward, ${percent(row.scores.error)}`).join("; ")}`,
   });
-  const marks = [...rows]
-    .sort((a, b) => a.error - b.error)
-    .map(row => ({ row, x: box.x(row.cost), y: box.y(row.error) }));
-  for (const { row, x, y } of marks) box.svg.append(shape(row.method, x, y, 5.5));
-  nameAll(
-    box,
-    marks.map(({ row, x, y }) => ({ x, y, text: row.label, color: color(row.method) })),
-  );
+  const points = rows.map(row => ({
+    row,
+    x: box.x(row.scores.cost),
+    y: box.y(row.scores.error),
+    text: row.label.short,
+    color: color(row.method),
+  }));
+  for (const { row, x, y } of points) box.svg.append(shape(row.method, x, y, 5.5));
+  nameAll(box, points);
   fill(node, box.svg);
-  const ordered = [...rows].sort((a, b) => a.cost - b.cost);
   hoverPoints(
     node,
     box,
-    ordered.map(row => ({
-      x: box.x(row.cost),
-      tip: tipTable(row.label, [
-        [swatch(row), "error", percent(row.error)],
-        [null, "cost", `${row.cost.toFixed(2)} ×`],
-        [null, "memory", `${number(Math.round(row.memory))} MiB`],
-      ]),
-    })),
+    [...points]
+      .sort((a, b) => a.x - b.x)
+      .map(({ row, x }) => ({
+        x,
+        tip: tipTable(row.label.short, [
+          [swatch(row), "error", percent(row.scores.error)],
+          [null, "cost", `${row.scores.cost.toFixed(2)} ×`],
+          [null, "memory", `${number(Math.round(row.scores.memory))} MiB`],
+        ]),
+      })),
   );
 }

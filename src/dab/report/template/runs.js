@@ -30,7 +30,7 @@ function runBody(name, run) {
     "div",
     {},
     make("div", { class: "command" }, make("pre", {}, run.command), button),
-    ...run.notes.map(note => make("p", { class: "note" }, `Besides: ${note}.`)),
+    ...run.notes.map(note => make("p", { class: "note" }, `Note: ${note}.`)),
     make(
       "pre",
       { tabindex: 0, "data-key": name, "aria-label": "Identity card" },
@@ -57,14 +57,14 @@ function drawRuns() {
           make(
             "span",
             { class: "muted" },
-            run.error === undefined
-              ? "under way"
-              : `${percent(run.error)} · ${number(Math.round(run.seconds))} s · ${number(run.updates)} updates`,
+            run.outcome
+              ? `${percent(run.outcome.error)} · ${number(Math.round(run.outcome.seconds))} s · ${number(run.outcome.updates)} updates`
+              : "in progress",
           ),
           make("code", { class: "muted" }, name),
         ),
       );
-      // 500 cards are only written where one looks.
+      // There may be hundreds of cards: each is drawn when it is opened.
       const open = () => {
         if (details.open && details.children.length === 1) details.append(runBody(name, run));
         details.open ? chosen.open.add(name) : chosen.open.delete(name);
@@ -73,25 +73,31 @@ function drawRuns() {
       if (details.open) open();
       return details;
     }),
-    found.length ? null : make("p", { class: "muted" }, "No run has all of these words."),
+    found.length ? null : make("p", { class: "muted" }, "No run contains all of these words."),
   );
 }
-function drawUnderway() {
-  const running = Object.entries(data.runs).filter(([, run]) => run.error === undefined);
-  at("underway").hidden = !running.length;
+function drawProgress() {
+  const running = Object.values(data.runs).filter(run => run.state);
+  at("progress").hidden = !running.length;
   fill(
-    at("underway-runs"),
-    ...running.map(([, run]) => {
-      const silent = data.now ? Math.max(0, data.now - run.time) : 0;
+    at("progress-runs"),
+    ...running.map(({ title, state }) => {
+      const silent = data.now ? Math.max(0, data.now - state.time) : 0;
       return make(
         "div",
         { class: "running" },
-        make("progress", { max: run.samples, value: run.seen, "aria-label": run.title }),
-        make("span", {}, run.title),
+        make("progress", { max: state.samples, value: state.seen, "aria-label": title }),
+        make("span", {}, title),
         make(
           "span",
           { class: "muted" },
-          `${((100 * run.seen) / run.samples).toFixed(0)} %${run.error_so_far === null ? "" : `, error so far ${percent(run.error_so_far)}`}${silent > 60 ? `, silent for ${Math.round(silent / 60)} min: stopped?` : ""}`,
+          [
+            `${state.share.toFixed(0)} %`,
+            state.error === null ? null : `error so far ${percent(state.error)}`,
+            silent > 60 ? `no news for ${Math.round(silent / 60)} min: stopped?` : null,
+          ]
+            .filter(Boolean)
+            .join(", "),
         ),
       );
     }),

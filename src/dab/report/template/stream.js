@@ -3,41 +3,38 @@
 const current = () => data.streams.find(one => one.id === chosen.stream) || data.streams[0];
 function hiddenOf(stream) {
   if (!chosen.hidden.has(stream.id)) {
-    // Too many lines say nothing: at first, the best variant of each method.
+    // Too many lines are hard to read: at first, only the best variant of each method.
     const hidden = new Set();
-    if (stream.rows.length > 8) {
-      const best = {};
+    if (stream.rows.length > 8)
       for (const row of stream.rows)
-        if (!(row.method in best) || (row.error ?? 101) < (best[row.method].error ?? 101))
-          best[row.method] = row;
-      for (const row of stream.rows)
-        if (best[row.method] !== row && !row.is_source) hidden.add(row.id);
-    }
+        if (!row.is_source && row.scores && !row.scores.leading) hidden.add(row.id);
     chosen.hidden.set(stream.id, hidden);
   }
   return chosen.hidden.get(stream.id);
 }
-// A mean over neighboring windows of the same domain.
-function smooth(values, stream) {
-  const domain = i =>
-    stream.ends ? stream.ends.findIndex(end => (i + 0.5) * stream.window <= end) : 0;
-  const reach = Math.max(1, Math.round(values.length / 60));
-  return values.map((_, i) => {
-    let sum = 0,
-      count = 0;
-    for (let j = Math.max(0, i - reach); j <= Math.min(values.length - 1, i + reach); j++)
-      if (domain(j) === domain(i)) {
-        sum += values[j];
-        count++;
-      }
-    return sum / count;
-  });
-}
+const curveOf = row => (chosen.view === "error" ? row.curve : row.difference);
+
 function drawTime() {
   const stream = current(),
     hidden = hiddenOf(stream);
-  const source = stream.rows.find(row => row.is_source && row.windows.length);
-  if (!source && chosen.view === "difference") chosen.view = "error";
+  const comparable = stream.rows.some(row => row.difference?.raw.length);
+  if (!comparable) chosen.view = "error";
+  for (const id of ["view", "time", "legend"]) at(id).hidden = stream.in_pieces;
+  drawView(comparable);
+  drawTimeNote(stream);
+  if (stream.in_pieces) return;
+  const lines = stream.rows
+    .filter(row => !hidden.has(row.id) && curveOf(row)?.raw.length)
+    .map(row => ({ row, ...curveOf(row) }));
+  const box = timeFrame(stream, lines);
+  const place = i => box.x(Math.min(stream.samples, (i + 0.5) * stream.window));
+  boundaries(stream, box, true);
+  drawCurves(box, lines, place);
+  fill(at("time"), box.svg);
+  followCurves(stream, box, lines, place);
+  drawLegend(stream, hidden);
+}
+function drawView(comparable) {
   fill(
     at("view"),
     ...[
@@ -50,7 +47,7 @@ function drawTime() {
           type: "button",
           class: "choice",
           "aria-pressed": chosen.view === view,
-          disabled: view === "difference" && !source,
+          disabled: view === "difference" && !comparable,
           onclick: () => {
             chosen.view = view;
             drawTime();
@@ -60,80 +57,80 @@ function drawTime() {
       ),
     ),
   );
-  const timeless = stream.in_pieces;
-  for (const id of ["view", "time", "legend"]) at(id).hidden = timeless;
-  if (timeless) {
+}
+function drawTimeNote(stream) {
+  if (stream.in_pieces) {
     at("time-note").textContent =
-      "The stream was dealt out to several adapters, and each piece has a time of its own: figures are those of all pieces together.";
+      "The stream was split over several adapters, and each piece has its own time: numbers are for all pieces together.";
     return;
   }
+  const images = `${number(stream.window)} images`;
   at("time-note").textContent =
     (chosen.view === "error"
-      ? `Error in % over windows of ${number(stream.window)} images`
-      : `Error less that of the source model in the same window of ${number(stream.window)} images: above 0 is worse than not adapting`) +
-    `; thick: mean over neighboring windows. ${stream.ends ? "Dotted lines: another domain begins." : "Domains are mixed."}`;
-  const shown = stream.rows.filter(row => !hidden.has(row.id) && row.windows.length);
-  const values = row =>
-    chosen.view === "error"
-      ? row.windows
-      : row.windows.slice(0, source.windows.length).map((error, i) => error - source.windows[i]);
-  const lines = shown.map(row => ({ row, raw: values(row), thick: smooth(values(row), stream) }));
-  const all = lines.flatMap(line => line.thick);
-  const low = chosen.view === "error" ? 0 : Math.floor(Math.min(-5, ...all) / 5) * 5;
-  const high = Math.ceil(Math.max(10, ...all) / 10) * 10;
+      ? `Error in % per window of ${images}`
+      : `Error minus that of the source model in the same window of ${images}: above 0 is worse than not adapting`) +
+    `; thick lines: mean over neighboring windows. ${stream.ends ? "Dotted: a new domain begins." : "Domains are mixed."}`;
+}
+function timeFrame(stream, lines) {
+  const all = lines.flatMap(line => line.smooth);
   const node = at("time"),
     narrow = node.clientWidth < 640;
   const crowded = stream.ends && (node.clientWidth - 60) / stream.ends.length < 40;
-  const box = frame(node, {
+  const low = chosen.view === "error" ? 0 : Math.floor(Math.min(-5, ...all) / 5) * 5;
+  return frame(node, {
     height: narrow ? 320 : 400,
     left: 38,
     right: narrow ? 10 : 136,
     top: stream.ends ? (crowded ? 52 : 34) : 16,
     x: [0, stream.samples],
-    y: [low, high],
+    y: [low, Math.ceil(Math.max(10, ...all) / 10) * 10],
     xLabel: "images seen",
     label:
       `Error over the stream of ${stream.title}. ` +
-      shown
-        .filter(row => row.error !== undefined)
-        .map(row => `${row.label}: ${row.error.toFixed(1)} % on average`)
+      lines
+        .filter(({ row }) => row.scores)
+        .map(({ row }) => `${row.label.short}: ${percent(row.scores.error)} on average`)
         .join("; "),
   });
-  boundaries(stream, box, true);
-  const place = i => box.x(Math.min(stream.samples, (i + 0.5) * stream.window));
-  const clip = value => Math.max(low, Math.min(high, value));
-  for (const { row, raw, thick } of lines) {
-    const group = make("g", { "data-row": row.id, class: "line" });
+}
+function drawCurves(box, lines, place) {
+  const inside = value => Math.max(box.top, Math.min(box.height - box.bottom, box.y(value)));
+  for (const { row, raw, smooth } of lines) {
     const look = { fill: "none", stroke: color(row.method), "stroke-linejoin": "round" };
-    group.append(
-      make("path", {
-        d: path(raw.map((v, i) => [place(i), box.y(clip(v))])),
-        ...look,
-        "stroke-width": 1,
-        "stroke-opacity": lines.length > 5 ? 0.14 : 0.24,
-      }),
-      make("path", {
-        d: path(thick.map((v, i) => [place(i), box.y(v)])),
-        ...look,
-        "stroke-width": row.is_source ? 2 : 2.6,
-        "stroke-dasharray": dash(row),
-      }),
+    box.svg.append(
+      make(
+        "g",
+        { "data-row": row.id, class: "line" },
+        make("path", {
+          d: path(raw.map((value, i) => [place(i), inside(value)])),
+          ...look,
+          "stroke-width": 1,
+          "stroke-opacity": lines.length > 5 ? 0.14 : 0.24,
+        }),
+        make("path", {
+          d: path(smooth.map((value, i) => [place(i), box.y(value)])),
+          ...look,
+          "stroke-width": row.is_source ? 2 : 2.6,
+          "stroke-dasharray": dash(row),
+        }),
+      ),
     );
-    box.svg.append(group);
   }
-  if (!narrow)
+  if (box.right > 100)
     endLabels(
       box,
-      lines.map(({ row, thick }) => ({
+      lines.map(({ row, smooth }) => ({
         row,
-        y: box.y(thick[thick.length - 1]),
-        x: place(thick.length - 1),
+        y: box.y(smooth[smooth.length - 1]),
+        x: place(smooth.length - 1),
       })),
     );
-  fill(node, box.svg);
+}
+function followCurves(stream, box, lines, place) {
   const longest = Math.max(0, ...lines.map(line => line.raw.length));
+  const text = chosen.view === "error" ? percent : signed;
   follow(
-    node,
+    at("time"),
     box,
     Array.from({ length: longest }, (_, i) => place(i)),
     i => {
@@ -142,16 +139,12 @@ function drawTime() {
       const there = lines.filter(line => i < line.raw.length).sort((a, b) => a.raw[i] - b.raw[i]);
       return tipTable(
         `${domainAt(stream, (from + to) / 2)}, ${number(from)}–${number(to)}`,
-        there.map(({ row, raw }) => [
-          swatch(row),
-          row.label,
-          chosen.view === "error"
-            ? percent(raw[i])
-            : `${raw[i] > 0 ? "+" : ""}${raw[i].toFixed(1)}`,
-        ]),
+        there.map(({ row, raw }) => [swatch(row), row.label.short, text(raw[i])]),
       );
     },
   );
+}
+function drawLegend(stream, hidden) {
   fill(
     at("legend"),
     ...stream.rows.map(row =>
@@ -162,14 +155,14 @@ function drawTime() {
           "data-row": row.id,
           "data-key": row.id,
           "aria-pressed": !hidden.has(row.id),
-          title: row.name,
+          title: `${row.label.title} ${row.label.options}`.trim(),
           onclick: () => {
             hidden.has(row.id) ? hidden.delete(row.id) : hidden.add(row.id);
             drawTime();
           },
         },
         swatch(row),
-        row.label,
+        row.label.short,
       ),
     ),
   );
@@ -181,7 +174,7 @@ function endLabels(box, ends) {
     end.at = Math.max(end.y, last + 14);
     last = end.at;
   }
-  // Not below the axis, where the ticks are named.
+  // Not below the axis, where the ticks are labeled.
   for (let i = ends.length - 1, limit = box.height - box.bottom - 6; i >= 0; i--, limit -= 14)
     ends[i].at = Math.min(ends[i].at, limit);
   for (const { row, at: y, x } of ends)
@@ -189,37 +182,26 @@ function endLabels(box, ends) {
       make(
         "text",
         { class: "label", x: Math.max(x, 0) + 9, y: y + 4, style: `fill: ${color(row.method)}` },
-        row.label.length > 18 ? `${row.label.slice(0, 17)}…` : row.label,
+        row.label.short.length > 18 ? `${row.label.short.slice(0, 17)}…` : row.label.short,
       ),
     );
 }
 
 function drawTiles() {
-  const done = current().rows.filter(row => row.error !== undefined);
-  const source = done.find(row => row.is_source),
-    best = done.find(row => row.best);
-  const worse = done.filter(row => row.worse);
-  const tile = (row, text, mark) =>
-    make(
-      "div",
-      { class: "tile", style: `border-left-color: ${mark || color(row.method)}` },
-      make("span", {}, text),
-      make("b", {}, row.error.toFixed(1), make("span", {}, " %")),
-      make("span", {}, row.label),
-    );
-  const tiles = [];
-  if (source) tiles.push(tile(source, "not adapting"));
-  if (best && best !== source) tiles.push(tile(best, "best"));
-  const worst = worse.sort((a, b) => b.error - a.error)[0];
-  if (worst)
-    tiles.push(
-      tile(
-        worst,
-        worse.length > 1
-          ? `worst of ${worse.length} worse than not adapting`
-          : "worse than not adapting",
-        "var(--worse)",
-      ),
-    );
-  fill(at("tiles"), ...tiles);
+  fill(
+    at("tiles"),
+    ...current().highlights.map(({ row: id, text, worse }) => {
+      const row = rowOf(id);
+      return make(
+        "div",
+        {
+          class: "tile",
+          style: `border-left-color: ${worse ? "var(--worse)" : color(row.method)}`,
+        },
+        make("span", {}, text),
+        make("b", {}, row.scores.error.toFixed(1), make("span", {}, " %")),
+        make("span", {}, row.label.short),
+      );
+    }),
+  );
 }

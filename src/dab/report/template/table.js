@@ -1,20 +1,18 @@
 // The table
 
-const rowOf = id => data.streams.flatMap(stream => stream.rows).find(row => row.id === id);
 function cellOf(row) {
   if (!row) return make("td");
-  if (row.error === undefined) return make("td", { class: "muted" }, "under way");
-  const words = [row.error.toFixed(1)];
-  if (row.deviation !== null)
-    words.push(make("span", { class: "pm" }, ` ± ${row.deviation.toFixed(1)}`));
-  if (row.worse) words.push(" ↑");
+  if (!row.scores) return make("td", { class: "muted" }, "in progress");
+  const { error, deviation, rank, worse, seeds, source_error: source } = row.scores;
   return make(
     "td",
     {
-      class: [row.best && "best", row.worse && "worse"].filter(Boolean).join(" ") || null,
-      title: `seed${row.seeds.length > 1 ? "s" : ""} ${row.seeds.join(", ")}; source ${row.source_error.toFixed(1)}`,
+      class: [rank === 1 && "best", worse && "worse"].filter(Boolean).join(" ") || null,
+      title: `seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}; source ${source.toFixed(1)}`,
     },
-    ...words,
+    error.toFixed(1),
+    deviation === null ? null : make("span", { class: "pm" }, ` ± ${deviation.toFixed(1)}`),
+    worse ? " ↑" : null,
   );
 }
 function columnsOf(table) {
@@ -27,17 +25,14 @@ function columnsOf(table) {
   const columns = [
     {
       title: "method",
-      value: line => line.name,
-      cell: line => {
-        const row = rowsOf(line)[0];
-        const options = line.name.slice(line.method.length).trim();
-        return make(
+      value: line => `${line.title} ${line.options}`,
+      cell: line =>
+        make(
           "th",
           { scope: "row" },
-          named(row, line.method),
-          options ? make("span", { class: "options" }, ` ${options}`) : null,
-        );
-      },
+          named(rowsOf(line)[0], line.title),
+          line.options ? make("span", { class: "options" }, ` ${line.options}`) : null,
+        ),
     },
     {
       title: "M",
@@ -51,20 +46,20 @@ function columnsOf(table) {
       key: `error ${column.stream}`,
       title: column.title,
       detail: column.detail,
-      value: line => row(line)?.error ?? null,
+      value: line => row(line)?.scores?.error ?? null,
       cell: line => cellOf(row(line)),
     });
     if (column.published)
       columns.push({
         key: `published ${column.stream}`,
         title: "published",
-        value: line => row(line)?.published?.[0] ?? null,
+        value: line => row(line)?.scores?.published?.[0] ?? null,
         cell: line => {
-          const figure = row(line)?.published;
+          const [error, from] = row(line)?.scores?.published ?? [];
           return make(
             "td",
-            { class: "muted", title: figure ? `from the ${figure[1]}` : null },
-            figure ? `${figure[0].toFixed(1)}${figure[1] === "paper" ? "" : "*"}` : "",
+            { class: "muted", title: from ? `from the ${from}` : null },
+            from ? `${error.toFixed(1)}${from === "paper" ? "" : "*"}` : "",
           );
         },
       });
@@ -72,24 +67,22 @@ function columnsOf(table) {
   columns.push(
     {
       title: "updates",
-      value: line => rowsOf(line)[0]?.update_rate ?? null,
+      value: line => rowsOf(line)[0]?.scores?.update_rate ?? null,
       cell: line =>
         make(
           "td",
           { title: "share of the calls that updated" },
-          joined(line, row =>
-            row.update_rate === undefined ? "" : `${Math.round(100 * row.update_rate)} %`,
-          ),
+          joined(line, row => row.scores && `${Math.round(row.scores.update_rate)} %`),
         ),
     },
     {
       title: "cost",
-      value: line => rowsOf(line)[0]?.cost ?? null,
+      value: line => rowsOf(line)[0]?.scores?.cost ?? null,
       cell: line =>
         make(
           "td",
           { title: "processor time in multiples of a plain forward" },
-          joined(line, row => (row.cost ? `${row.cost.toFixed(1)} ×` : "")),
+          joined(line, row => row.scores?.cost && `${row.scores.cost.toFixed(1)} ×`),
         ),
     },
   );
@@ -136,14 +129,15 @@ function drawTables() {
       );
       const star = table.lines.some(line =>
         Object.values(line.rows).some(id => {
-          const f = rowOf(id).published;
-          return f && f[1] !== "paper";
+          const published = rowOf(id).scores?.published;
+          return published && published[1] !== "paper";
         }),
       );
       return make(
         "div",
         { class: "setting" },
         make("h3", {}, table.setting),
+        make("p", { class: "note" }, table.caption),
         make(
           "div",
           {
@@ -168,5 +162,6 @@ function drawTables() {
           : null,
       );
     }),
+    download(data.csv, `${data.title}.csv`, "Download CSV"),
   );
 }

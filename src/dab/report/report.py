@@ -1,0 +1,135 @@
+"""Everything that a report shows of a folder of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dab.benchmark.results.result import Problem
+from dab.report.buffer_view import BufferView
+from dab.report.collect import Run, collect
+from dab.report.compare import Comparison, compare
+from dab.report.palette import Style, styles
+from dab.report.rows import Row
+from dab.report.runs import RunView, make_run_views
+from dab.report.streams import Stream, make_streams
+from dab.report.tables import Table, make_tables, to_csv
+from dab.report.traces import Traces
+from dab.report.words import Term, glossary
+from dab.utils.files import Location
+
+__all__ = ["Buffer", "Report", "gather"]
+
+# Characters that all buffers together may take: a page of 500 runs stays below 5 MB.
+ROOM = 2_800_000
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The buffer of one seed of a row."""
+
+    run: str
+    row: str  # id
+    view: BufferView
+
+
+@dataclass(frozen=True)
+class Report:
+    """A folder of runs, with every number that the page, the figures and the tables show."""
+
+    title: str
+    headline: str  # how much there is
+    styles: Mapping[str, Style]  # by method
+    streams: tuple[Stream, ...]
+    tables: tuple[Table, ...]
+    csv: str  # all finished rows
+    runs: Mapping[str, RunView]  # by folder
+    buffers: tuple[Buffer, ...]
+    buffers_left_out: int  # for lack of room
+    problems: tuple[Problem, ...]
+    glossary: tuple[Term, ...]
+    comparison: Comparison | None
+
+    def row(self, row_id: str) -> Row:
+        return next(row for stream in self.streams for row in stream.rows if row.id == row_id)
+
+
+def gather(out: Location, other: Location | None = None) -> Report:
+    """Read a folder of results.
+
+    Runs that cannot be read are left out and listed in `problems`; a `NoRunsError` if there is
+    none that can be read.
+
+    Args:
+        out: the folder, or where it is in a store.
+        other: a second folder to compare it with.
+    """
+    collected, traces = collect(out), Traces(out)
+    streams = make_streams(collected, traces)
+    buffers, left_out = _buffers(streams, traces)
+    problems = [*collected.problems]
+    comparison = None
+    if other is not None:
+        there, more = collect(other), Traces(other)
+        comparison = compare(collected, streams, there, make_streams(there, more))
+        problems += [*there.problems, *more.problems]
+    methods = dict.fromkeys(run.card.method for run in collected.runs)
+    return Report(
+        title=out.resolve().name or str(out),
+        headline=_headline(collected.runs, len(methods), len(streams)),
+        styles=styles(methods),
+        streams=streams,
+        tables=make_tables(streams),
+        csv=to_csv(streams),
+        runs=make_run_views(collected.runs),
+        buffers=buffers,
+        buffers_left_out=left_out,
+        problems=(*problems, *traces.problems),
+        glossary=glossary(
+            dict.fromkeys(stream.data for stream in streams),
+            dict.fromkeys(run.card.setting for run in collected.runs),
+            methods,
+        ),
+        comparison=comparison,
+    )
+
+
+def _headline(runs: Sequence[Run], methods: int, streams: int) -> str:
+    done = sum(run.result is not None for run in runs)
+    parts = [_count(done, "finished run")]
+    if done < len(runs):
+        parts.append(f"{len(runs) - done} in progress")
+    return ", ".join([*parts, _count(methods, "method"), _count(streams, "stream")])
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _buffers(streams: Sequence[Stream], traces: Traces) -> tuple[tuple[Buffer, ...], int]:
+    """The buffers of one seed of each row, as many as there is room for; how many are left out."""
+    found: list[Buffer] = []
+    room = ROOM
+    rows = sorted(_buffered(streams), key=lambda place: place[0])
+    for number, (_, row) in enumerate(rows):
+        looked = traces.buffer_view(row.runs[0])
+        if looked is None:
+            continue
+        size, view = looked
+        room -= size
+        if room < 0:
+            return tuple(found), len(rows) - number
+        found.append(Buffer(row.runs[0], row.id, view))
+    return tuple(found), 0
+
+
+def _buffered(streams: Sequence[Stream]) -> Iterable[tuple[int, Row]]:
+    """Finished rows with a buffer, each with its rank within its method."""
+    for stream in (stream for stream in streams if not stream.in_pieces):
+        rows = [
+            (row, row.scores.rank)
+            for row in stream.rows
+            if row.capacity is not None and row.scores is not None
+        ]
+        for row, rank in rows:
+            yield sum(other < rank for o, other in rows if o.method == row.method), row
