@@ -21,6 +21,7 @@ import dab.testing
 from dab import registry
 from dab.cli import parser
 from dab.cli.bench import chosen_grid, is_bare
+from dab.parts import options
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", *map(str, ROOT.glob("docs/*.md"))]
@@ -111,6 +112,19 @@ def test_every_method_is_in_the_readme_and_on_the_api_page():
     (members,) = re.findall(r"members: \[(.*)\]", api)
     assert [name for name in own_methods() if f"| `{name}` |" not in readme] == []
     assert {dab.method(name).__name__ for name in own_methods()} == set(members.split(", "))
+
+
+def test_the_api_page_states_the_ranges_of_options():
+    page = (ROOT / "docs/api.md").read_text()
+    rows = re.findall(r"^\| `(\w+)`.* \| (float|int) (.*) \|", page, re.MULTILINE)
+    stated = {name: (kind, words) for name, kind, words in rows}
+    ranges = {
+        name: (alias.__origin__.__name__, check.words)
+        for name, alias in vars(options).items()
+        for check in getattr(alias, "__metadata__", ())
+        if isinstance(check, options.Range) and name != "Positive"  # on the line of Rate
+    }
+    assert stated == ranges
 
 
 NOTEBOOKS = {
