@@ -1,9 +1,9 @@
-"""What a call costs, as a multiple of a plain forward: `python -m benchmarks.step`.
+"""Cost per call, as a multiple of a plain forward pass: `python -m benchmarks.step`.
 
-Every method adapts the same ViT-Ti/16 on the same images, in a process of its own, so that its
-peak memory can be told. Calls are interleaved with plain forwards and with bare updates (forward,
-backward to the norm parameters, optimizer step), so that a slow moment of the machine hits all of
-them; figures are ratios of sums within one process.
+Every method adapts the same ViT-Ti/16 on the same images, in its own process, so that its peak
+memory can be measured. Calls alternate with plain forwards and with bare updates (forward, backward
+to the norm parameters, optimizer step), so noise of the machine affects all of them equally. The
+numbers are ratios of sums within one process.
 
 The floor of a method that trains on its own batch (source, TENT) or out of a buffer (DAB) is
 forward + u * (forward + backward) at its measured update rate u, in which TENT's forward is both.
@@ -43,7 +43,7 @@ class TinyViT(nn.Module):
         self.blocks = nn.Sequential(*(Block(192, 3, 768) for _ in range(12)))
         self.norm = nn.LayerNorm(192)
         self.head = nn.Linear(192, CLASSES)
-        nn.init.normal_(self.head.weight, std=0.5)  # opinions, where an untrained head has none
+        nn.init.normal_(self.head.weight, std=0.5)  # an untrained head has no confident predictions
 
     def forward(self, images: Tensor) -> Tensor:
         tokens = self.patches(images - 0.5).flatten(2).transpose(1, 2) + self.position
@@ -51,7 +51,7 @@ class TinyViT(nn.Module):
 
 
 def batches(count: int, pixels: int) -> list[Tensor]:
-    """8-bit images of coarse colored patterns, different enough to be told apart."""
+    """Returns 8-bit images of coarse colored patterns, different enough to tell apart."""
     coarse = torch.rand(count * BATCH, 3, 4, 4)
     images = F.interpolate(coarse, size=(pixels, pixels), mode="bilinear")
     return list(((images * 255).round() / 255).split(BATCH))
@@ -64,7 +64,7 @@ def timed(function, *arguments) -> float:
 
 
 def measure(method: str, calls: int, pixels: int) -> dict[str, float]:
-    """One method's cost, in this process."""
+    """Measures the cost of a method in this process."""
     torch.manual_seed(0)
     model = TinyViT(pixels).eval()
     stream = batches(calls + 4, pixels)
@@ -81,7 +81,9 @@ def measure(method: str, calls: int, pixels: int) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad()
 
-    with torch.no_grad():  # an untrained net has favorites: without them, many classes are seen
+    with (
+        torch.no_grad()
+    ):  # an untrained net prefers few classes; without that bias, many are predicted
         model.head.bias -= model(stream[0]).mean(dim=0)
     forward(stream[0]), update(stream[0])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -120,7 +122,7 @@ def main() -> None:
     if chosen.child:
         print(json.dumps(measure(chosen.child, chosen.calls, chosen.pixels)))
         return
-    print(f"ViT-Ti/16, {BATCH} images of {chosen.pixels} px a call, {chosen.calls} calls")
+    print(f"ViT-Ti/16, {BATCH} images of {chosen.pixels} px per call, {chosen.calls} calls")
     print(f"{'method':<12} {'x forward':>10} {'updates':>8} {'over floor':>11} {'peak MiB':>9}")
     others = [name for name in dab.methods() if name not in WITH_FLOOR]
     for method in chosen.methods or [*WITH_FLOOR, *others]:

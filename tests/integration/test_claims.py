@@ -214,5 +214,11 @@ def test_a_killed_command_loses_its_run_to_the_other(tmp_path):
     assert sum(calls(tmp_path).values()) <= 18 + 2
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / f"{CLAIM}.a1b2").touch()
+    with try_claim(tmp_path):
+        assert {file.name for file in tmp_path.iterdir()} == {CLAIM}
+
+
 def test_this_machine_has_a_name():
     assert socket.gethostname() in claims._host()

@@ -16,6 +16,7 @@ from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.cifar100 import CIFAR100
 from dab.data.datasets.folder import FolderImages
 from dab.data.datasets.glyphs import Glyphs
+from dab.data.datasets.gtsrb import GTSRB
 from dab.data.images import Subset
 from dab.models.classifier import Classifier
 from dab.models.vit import ViT
@@ -44,11 +45,13 @@ RUNS: dict[str, set[type]] = {
     **{name: {dab.method(name), ViT, CorruptedImages, Glyphs} for name in BUILT_IN},
     "on cifar10": {dab.method("tent"), ViT, Subset, CorruptedImages, CIFAR10},
     "on cifar100": {dab.method("tent"), ViT, CorruptedImages, CIFAR100},
+    "on gtsrb": {dab.method("tent"), ViT, CorruptedImages, GTSRB},
     "on a folder": {dab.method("tent"), Classifier, FolderImages},
 }
 EVERY = set(RUNS)
+DECODED = {"on a folder", "on gtsrb"}
 CORRUPTED = EVERY - {"on a folder"}
-TENT = {"tent", "on cifar10", "on cifar100", "on a folder"}
+TENT = {"tent", "on cifar10", "on cifar100", "on gtsrb", "on a folder"}
 AUGMENTING = {"adacontrast", "cotta", "roid", "rotta"}
 
 # Every module has its place in these two tables. A new one: can it change a number, and whose?
@@ -84,11 +87,12 @@ CHANGES: dict[str, set[str]] = {
     "dab.data.datasets.cifar10": {"on cifar10"},
     "dab.data.datasets.cifar100": {"on cifar100"},
     "dab.data.datasets.cifar_batches": {"on cifar10", "on cifar100"},
-    "dab.data.datasets.folder": {"on a folder"},
+    "dab.data.datasets.folder": DECODED,
     "dab.data.datasets.glyphs": set(BUILT_IN),
-    "dab.data.decoding": {"on a folder"},
+    "dab.data.datasets.gtsrb": {"on gtsrb"},
+    "dab.data.decoding": DECODED,
     "dab.data.images": EVERY,
-    "dab.data.transform": {"on a folder"},
+    "dab.data.transform": DECODED,
     "dab.methods.adacontrast": {"adacontrast"},
     "dab.methods.cotta": {"cotta"},
     "dab.methods.dab": {"dab"},
@@ -149,6 +153,7 @@ CHANGES_NOTHING = [
     *(f"dab.data.{name}" for name in ("errors", "make_imagenet_c", "verify")),
     "dab.data.datasets",
     "dab.data.datasets.cifar_c",  # the pixels are on the card
+    "dab.data.datasets.gtsrb",  # reads by folder and images
     "dab.data.datasets.imagenet*",  # the list of images is on the card
     "dab.methods",  # registers
     "dab.models",

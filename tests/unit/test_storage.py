@@ -79,7 +79,7 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
 def test_the_command_writes_its_tables_into_a_store(store, capsys):
     command = ["run", "tent", *STREAM]
     assert main([*command, "--out", str(store)]) == 0
-    assert f"The tables lie in {store}/table.md, " in capsys.readouterr().out
+    assert f"Tables written to {store}/table.md, " in capsys.readouterr().out
     assert main([*command, "--out", "here"]) == 0
     table = (store / "table.md").read_text()
     assert table == Path("here/table.md").read_text()
@@ -98,7 +98,7 @@ def test_a_report_on_a_store_is_that_on_a_folder(store, tmp_path, capsys):
         files.write(store / file.parent.name / file.name, file.read_bytes())
     assert gather(store) == gather(folder)
     assert main(["report", str(store)]) == 0
-    assert f"The report is {store}/report.html" in capsys.readouterr().out
+    assert f"Report written to {store}/report.html" in capsys.readouterr().out
     assert (store / "report.html").read_text() == render(gather(folder))
     assert main(["report", str(store), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text() == render(gather(folder))

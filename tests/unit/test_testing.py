@@ -112,14 +112,14 @@ class Crashes(TENT):
 
 
 BROKEN = {
-    ChangesItsInput: "check_inputs_stay: the method changed its input images in place",
-    DrawsGlobally: "check_seed: the global random generator moved: draw from adapter.generator",
+    ChangesItsInput: "check_inputs_are_unchanged: the method changed its input images in place",
+    DrawsGlobally: "check_seed: the global random generator advanced: draw from adapter.generator",
     IgnoresItsSeed: "check_reset: .* differ after a reset: keep what the method remembers in",
     RemembersAfterReset: "check_reset: .* differ after a reset: keep what the method remembers in",
     LeaksInPredict: "check_predict_changes_nothing: predict changed memory in the state",
     ForgetsToSave: "check_resuming: the logits differ after resuming at batch 1",
     KeepsEverything: "check_memory_is_bounded: the state grew from",
-    TrainsOthers: "check_model_is_given_back: .* changed and is not in adapter.trained",
+    TrainsOthers: "check_detach_restores_the_model: .* changed and is not in adapter.trained",
     ReturnsGradients: "check_logits: the logits require a gradient",
     NeverLearns: "check_adapts_and_counts: no update within 65 images: pass options",
     Crashes: r"check_logits: KeyError\('oops'\)",

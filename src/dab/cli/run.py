@@ -35,7 +35,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="options of the method")
     parser.add_argument("--data", nargs=1, help="data set (default: glyphs); available")
     parser.add_argument("--setting", nargs=1, help=SETTING_HELP)
-    parser.add_argument("--seed", dest="seeds", nargs=1, type=at_least(0), help="(default: 0)")
+    parser.add_argument(
+        "--seed", dest="seeds", nargs=1, type=at_least(0), metavar="SEED", help="(default: 0)"
+    )
     add_stream_options(parser)
     add_run_options(parser)
 

@@ -22,7 +22,7 @@ USUAL = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
 
 
 class Command(NamedTuple):
-    """A command, and what the card does not say that is needed besides."""
+    """A command, and what it needs that the card does not say."""
 
     method: str  # with its options
     text: str
@@ -30,22 +30,21 @@ class Command(NamedTuple):
 
 
 def repeat(card: RunCard, samples: int | None = None) -> Command:
-    """The `dab run` command of a run; `dab bench` for a piece of a stream.
+    """The command that repeats a run: `dab run`, or `dab bench` for a piece of a stream.
 
     Args:
         card: of the run.
-        samples: images in the whole stream, if the card is that of a piece and others are there.
+        samples: images in the whole stream, if the card is of a piece and all pieces are known.
     """
     notes: list[str] = []
     method = [card.method, *_options(card, notes)]
     shard = card.shard
     if shard is None or shard.number is None:
-        words = ["dab", "run", *method]
-        usual = {"data": "glyphs", "setting": "correlated", "seed": 0}
+        words, seed = ["dab", "run", *method], "seed"
     else:
-        words = ["dab", "bench", "--method", " ".join(method)]
-        usual = {"data": "glyphs", "setting": "correlated", "seeds": 0}
-        notes.append(f"this makes all {shard.pieces} pieces; this one is number {shard.number + 1}")
+        words, seed = ["dab", "bench", "--method", " ".join(method)], "seeds"
+        notes.append(f"this makes all {shard.pieces} pieces; this run is number {shard.number + 1}")
+    usual = {"data": "glyphs", "setting": "correlated", seed: 0}
     values = (card.data.name, card.setting, card.seed)
     for (name, value), given in zip(usual.items(), values, strict=True):
         if given != value:
@@ -63,7 +62,7 @@ def _options(card: RunCard, notes: list[str]) -> list[str]:
     if method in dab.methods():
         defaults = inspect.signature(dab.method(method)).parameters
     else:
-        notes.append(f"{method} is not built in: add --import with the file that it is in")
+        notes.append(f"{method} is not built in: add --import with the file that defines it")
     words = []
     for name, value in card.options.items():
         if name in defaults and defaults[name].default == value:
@@ -90,7 +89,7 @@ def _model(card: RunCard, notes: list[str]) -> list[str]:
     if factory and name == factory.default_model and tag in ("", PAPER_TAG):
         return []
     if tag == "file":
-        notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', 'that is not known')}")
+        notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', '(unknown)')}")
         return ["--model", f"{name}@FILE"]
     if tag.startswith("random"):
         return ["--model", f"{name}@random"]
@@ -128,7 +127,7 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     if factory and not factory.has_corruptions:
         pass  # it has domains of its own
     elif unknown := [name for name in domains if name not in CORRUPTIONS + HELD_OUT]:
-        notes.append(f"the domains {', '.join(unknown)} are no corruptions that are built in")
+        notes.append(f"the domains {', '.join(unknown)} are not built-in corruptions")
     elif domains == HELD_OUT:
         words += ["--corruptions", "held-out"]
     elif domains != CORRUPTIONS:
@@ -138,24 +137,24 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     parts = 2 * data.severity - 1 if Setting.parse(card.setting).shift == "gradual" else 1
     samples, *others = _samples(card, whole, len(domains) * parts)
     if others:
-        notes.append(f"--samples may have been {' or '.join(map(str, others))}, too")
+        notes.append(f"--samples may also have been {' or '.join(map(str, others))}")
     if factory and factory.needs_root:
         pass  # the folder decides
     elif factory is None or samples != factory.images:  # naming all images makes another run
         words += ["--samples", str(samples)]
         if factory is None or factory.images is None:
-            notes.append(f"leave out --samples if {data.name} has just {samples:,} images")
+            notes.append(f"leave out --samples if {data.name} has exactly {samples:,} images")
     if card.batch_size != 64:
         words += ["--batch-size", str(card.batch_size)]
     return words
 
 
 def _samples(card: RunCard, whole: int | None, parts: int) -> list[int]:
-    """How many images each part of the stream had; of a piece, all numbers that it can be from."""
+    """How many images each part of the stream had; for a piece, every number that is possible."""
     samples, shard = card.data.samples, card.shard
     if shard is None or shard.number is None or whole is not None:
         return [(whole or samples) // parts]
-    # Dealt out either way, piece n of k has s of these many images.
+    # Split either way, piece n of k has s images if the whole stream has this many.
     least = shard.pieces * (samples - 1) + shard.number + 1
     most = shard.pieces * samples + shard.number
     return list(range(-(-least // parts), most // parts + 1)) or [most // parts]

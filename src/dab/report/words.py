@@ -155,11 +155,15 @@ def glossary(
     terms = [Term(name, task_factory(name).summary) for name in data if name in TASKS]
     terms += [Term(setting, Setting.parse(setting).description) for setting in settings]
     terms += [
+        Term(
+            "source model",
+            "The classifier as it was trained. Every method starts from it and has to beat it.",
+        ),
         Term("domain", "A part of the stream with one kind of shift, such as one corruption."),
         Term(
             "error",
-            "Wrong predictions in % of a domain's images, each made when the image first comes, "
-            "before the method has learned from anything that follows.",
+            "Wrong predictions in %. Each image is predicted once, when it comes. A stream's error "
+            "is the mean over its domains.",
         ),
         Term("M", "Capacity: how many images the method's buffer holds."),
         Term("updates", "Share of the calls in which the method changed the model."),

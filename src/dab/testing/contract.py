@@ -51,7 +51,7 @@ def check_method(
     >>> import dab.testing
     >>> dab.testing.check_method("dab", {"capacity": 8, "batch_size": 8}, nets=["layernorm"])
 
-    A method that breaks its promises is told which one:
+    The error names the promise that a method breaks:
 
     >>> from dab.methods import TENT
     >>> class Darkens(TENT):
@@ -60,7 +60,7 @@ def check_method(
     ...         return super().adapt(images, logits)
     >>> dab.testing.check_method(Darkens, nets=["layernorm"])
     Traceback (most recent call last):
-    AssertionError: Darkens on layernorm fails check_inputs_stay: the method changed its input ...
+    AssertionError: Darkens on layernorm fails check_inputs_are_unchanged: the method changed ...
     """
     for net in nets:
         case = Case(method, options or {}, net)
@@ -180,7 +180,7 @@ def check_adapts_and_counts(case: Case) -> None:
 
 
 @_check
-def check_inputs_stay(case: Case) -> None:
+def check_inputs_are_unchanged(case: Case) -> None:
     """Images that are passed in are not changed."""
     batches = stream()
     run(case.adapter(), batches)
@@ -201,14 +201,14 @@ def check_predict_changes_nothing(case: Case) -> None:
 
 @_check
 def check_seed(case: Case) -> None:
-    """One seed gives one result; the global random generator is neither read nor moved."""
+    """One seed gives one result; the global random generator is neither read nor advanced."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         before = torch.get_rng_state()
         first = run(case.adapter(), stream())
         require(
             torch.equal(torch.get_rng_state(), before),
-            "the global random generator moved: draw from adapter.generator",
+            "the global random generator advanced: draw from adapter.generator",
         )
         torch.manual_seed(2)
         require(
@@ -221,8 +221,8 @@ def check_seed(case: Case) -> None:
 
 
 @_check
-def check_model_is_given_back(case: Case) -> None:
-    """Only trained parameters change; flags, hooks and gradients are back after `detach`."""
+def check_detach_restores_the_model(case: Case) -> None:
+    """Only trained parameters change; `detach` restores flags, hooks and gradients."""
     model = case.model()
     first = next(model.parameters())
     first.requires_grad_(False)
@@ -322,7 +322,7 @@ def check_resuming(case: Case) -> None:
 
 @_check
 def check_state_is_a_copy(case: Case) -> None:
-    """A state does not change when the adapter goes on."""
+    """A state does not change when the adapter continues."""
     adapter = case.adapter()
     run(adapter, stream()[:5])
     state = adapter.state_dict()

@@ -37,6 +37,7 @@ EXCLUDED = (
     "dab.__main__",
     "dab.benchmark",
     "dab.cli",
+    "dab.data.errors",
     "dab.report",
     "dab.serve",
     "dab.testing",

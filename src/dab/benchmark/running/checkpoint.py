@@ -31,11 +31,7 @@ def save_checkpoint(folder: Location, card: RunCard, state: Mapping[str, Any]) -
     with files.aside(folder / CHECKPOINT) as unfinished, unfinished.open("wb") as file:
         file.write(_header(card, "0" * 64))  # as long as the real one
         content = _Hashed(file)
-        try:
-            torch.save(dict(state), cast(IO[bytes], content))
-        except RuntimeError as error:
-            # Torch reports a full disk as an unexpected position in the file.
-            raise content.error or error from error
+        torch.save(dict(state), cast(IO[bytes], content))
         file.seek(0)
         file.write(_header(card, content.digest()))
 
@@ -92,15 +88,10 @@ class _Hashed(io.RawIOBase):
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._hash = file, hashlib.sha256()
-        self.error: OSError | None = None
 
     def write(self, content: Any) -> int:
         self._hash.update(content)
-        try:
-            return self._file.write(content)
-        except OSError as error:
-            self.error = error
-            raise
+        return self._file.write(content)
 
     def digest(self) -> str:
         return self._hash.hexdigest()

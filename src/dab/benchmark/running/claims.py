@@ -4,16 +4,16 @@ A claim is a small file in the run's folder that names its owner and when it exp
 renews it from a thread for as long as it lives. A claim is void when it has expired, or at once if
 its owner was a process of this machine that has died.
 
-How far this holds: on a local disk, and on network file systems with atomic links, exactly one
-process gets a free claim. Two that find the same void claim at the same moment may, in a window of
-microseconds, both end up working; on object stores, where creating a file is not exclusive, two
-that start within the same second may. That costs time, never correctness: results are the same to
-the bit and are written atomically. Machines whose clocks differ by more than `LEASE` may take a
-living owner's claim for expired, at the same price.
+How far this holds: where files can be locked (local disks, most network file systems) exactly one
+process gets a claim. Without locks, two that find the same void claim at the same moment may both
+get it; on object stores, where creating a file is not exclusive, two that start within half a
+second may. That costs time, never correctness: both compute the same bits, and results are written
+atomically. The same goes for machines whose clocks differ by more than `LEASE`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -21,7 +21,8 @@ import socket
 import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -110,66 +111,52 @@ def holder(folder: Location) -> Owner | None:
 
 def try_claim(folder: Location) -> Claim | None:
     """Claim the run in a folder; None if another living process, or thread, has it."""
-    file = folder / CLAIM
     owner = Owner(uuid.uuid4().hex, _host(), os.getpid(), time.time() + LEASE)
-    found = holder(folder)
-    if found is not None and found.is_alive:
-        return None
-    if isinstance(file, Path):
-        taken = _take(file, owner, found)
-    else:
-        _write(file, owner)
+    if isinstance(folder, Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            taken = _is_free(folder) and _create(folder, owner)
+    elif taken := _is_free(folder):
+        _write(folder / CLAIM, owner)
         time.sleep(SETTLE)
         last = holder(folder)
         taken = last is not None and last.id == owner.id
-    return Claim(file, owner) if taken else None
+    return Claim(folder / CLAIM, owner) if taken else None
 
 
-def _take(file: Path, owner: Owner, void: Owner | None) -> bool:
-    """Put a claim on a local disk, in place of a void one if there is one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # With the names of half-written files, which are cleaned up if this process is killed here.
-    suffix = f"{owner.id}.{socket.gethostname()}.{owner.pid}.part"
-    old, new = file.with_name(f"{CLAIM}.old.{suffix}"), file.with_name(f"{CLAIM}.new.{suffix}")
-    if os.path.lexists(file):
-        # Moved aside rather than replaced: of two who found it void, one finds it gone.
-        try:
-            file.rename(old)
-        except FileNotFoundError:
-            return False
-        moved = _owner_in(old)
-        if moved is not None and moved != void and moved.is_alive:
-            _link(old, file)  # somebody had claimed the run in between
-            old.unlink()
-            return False
-        old.unlink()
+def _is_free(folder: Location) -> bool:
+    found = holder(folder)
+    return found is None or not found.is_alive
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Among the processes and threads that claim runs, one at a time."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _create(folder: Path, owner: Owner) -> bool:
+    """Replace a void claim; False if somebody else does, where there are no locks."""
+    (folder / CLAIM).unlink(missing_ok=True)
+    new = folder / f"{CLAIM}.{owner.id}"
     new.write_text(json.dumps(to_json(owner)))
     try:
-        return _link(new, file)
-    finally:
-        new.unlink()
-
-
-def _link(source: Path, target: Path) -> bool:
-    """Give a file a second name in one step, unless that is taken."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
+        os.link(new, folder / CLAIM)  # with its content in one step, unless there is one
+    except (FileExistsError, FileNotFoundError):  # somebody has it, and may have cleaned up
         return False
     except OSError:  # a file system without links
-        try:
-            with target.open("xb") as file:
-                file.write(source.read_bytes())
-        except FileExistsError:
-            return False
+        new.replace(folder / CLAIM)
+    finally:
+        new.unlink(missing_ok=True)
+    for left in folder.glob(f"{CLAIM}.?*"):  # by a process that was killed right here
+        left.unlink(missing_ok=True)
     return True
-
-
-def _owner_in(file: Path) -> Owner | None:
-    try:
-        return from_json(Owner, parse(files.read(file, LARGEST)))
-    except (OSError, ValueError):
-        return None
 
 
 def _write(file: Location, owner: Owner) -> None:
