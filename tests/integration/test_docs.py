@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ import torch
 
 import dab
 import dab.testing
-from dab import registry
+from dab.benchmark.tasks.registry import TASKS
 from dab.cli import parser
 from dab.cli.bench import chosen_grid, is_bare
 from dab.parts import options
+from dab.registry import METHODS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", *map(str, ROOT.glob("docs/*.md"))]
@@ -177,8 +177,9 @@ def test_the_commands_of_the_documents_are_right(document):
 def test_the_grids_of_the_benchmark_guide_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
-    for example in blocks("docs/benchmark.md", "python"):
-        exec(example, {"__name__": "example"})
+    with TASKS.scope():
+        for example in blocks("docs/benchmark.md", "python"):
+            exec(example, {"__name__": "example"})
     shown = capsys.readouterr().out
     assert "### glyphs, correlated" in shown
     assert "### squares, correlated" in shown
@@ -194,12 +195,11 @@ def test_the_examples_of_the_guide_to_models_run(tmp_path):
     assert dab.create("tent", model)(torch.rand(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_the_method_of_the_contributing_guide_keeps_the_contract(monkeypatch):
+def test_the_method_of_the_contributing_guide_keeps_the_contract():
     (example,) = blocks("CONTRIBUTING.md", "python")
-    # A copy of the registry: other tests go through the real one.
-    monkeypatch.setattr(registry, "_METHODS", deepcopy(registry._METHODS))
-    exec(example, {"__name__": "example"})
-    dab.testing.check_method("mine", nets=["layernorm"])
+    with METHODS.scope():
+        exec(example, {"__name__": "example"})
+        dab.testing.check_method("mine", nets=["layernorm"])
 
 
 SITES = {
