@@ -112,7 +112,7 @@ CHANGES: dict[str, set[str]] = {
     "dab.outputs.causal_prior": EVERY,
     "dab.outputs.lame": EVERY,
     "dab.outputs.output": EVERY,
-    "dab.parts.batch_norm": {"note", "rotta", *TENT},
+    "dab.parts.batch_norm": EVERY,
     "dab.parts.borrow": EVERY,
     "dab.parts.ema": EVERY,
     "dab.parts.features": EVERY,
@@ -123,6 +123,7 @@ CHANGES: dict[str, set[str]] = {
     "dab.parts.parameters": EVERY,
     "dab.parts.ring_buffer": {"adacontrast"},
     "dab.parts.snapshot": EVERY,
+    "dab.parts.statistics": EVERY,
     "dab.parts.step": EVERY,
     "dab.parts.teacher": {"adacontrast", "cotta", "rotta"},
     "dab.parts.validation": EVERY,
@@ -153,7 +154,6 @@ CHANGES_NOTHING = [
     *(f"dab.data.{name}" for name in ("errors", "make_imagenet_c", "verify")),
     "dab.data.datasets",
     "dab.data.datasets.cifar_c",  # the pixels are on the card
-    "dab.data.datasets.gtsrb",  # reads by folder and images
     "dab.data.datasets.imagenet*",  # the list of images is on the card
     "dab.methods",  # registers
     "dab.models",

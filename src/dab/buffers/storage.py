@@ -114,15 +114,19 @@ class ImageStorage(Recorded):
     def write(self, slots: Sequence[int], encoded: Tensor) -> None:
         """Copy images that `encode` returned into slots, no slot twice."""
         assert self._stored is not None, "encode before write"
-        if self._overwritten is not None:
-            occupied = [slot for slot in slots if slot < self._occupied]
-            where = torch.tensor(occupied, dtype=torch.int64, device=self._stored.device)
-            rows = self._stored.index_select(0, where)
-            self._overwritten.append((self._stored, where, rows))
+        self._record(slots)
         self._stored.index_copy_(
             0, torch.tensor(slots, device=self._stored.device), encoded.to(self._stored)
         )
         self._occupied = max(self._occupied, max(slots) + 1)
+
+    def _record(self, slots: Sequence[int]) -> None:
+        """Keep the images that are about to be overwritten, for a rollback."""
+        if self._overwritten is not None and self._stored is not None:
+            occupied = [slot for slot in slots if slot < self._occupied]
+            where = torch.tensor(occupied, dtype=torch.int64, device=self._stored.device)
+            rows = self._stored.index_select(0, where)
+            self._overwritten.append((self._stored, where, rows))
 
     def savepoint(self) -> Any:
         self._overwritten = []

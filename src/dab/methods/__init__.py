@@ -7,6 +7,7 @@ from dab.methods.dab import DAB
 from dab.methods.deyo import DeYO
 from dab.methods.eata import EATA
 from dab.methods.lame import LAME
+from dab.methods.norm import Norm
 from dab.methods.note import NOTE
 from dab.methods.rdumb import RDumb
 from dab.methods.roid import ROID
@@ -31,6 +32,7 @@ __all__ = [
     "AdaContrast",
     "CoTTA",
     "DeYO",
+    "Norm",
     "RDumb",
     "RoTTA",
     "Source",

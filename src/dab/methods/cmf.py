@@ -13,6 +13,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import uniform
 from dab.parts.options import Momentum, Positive, Range, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -43,6 +44,7 @@ class CMF(ROID):
         least_kept: smallest beta, the share of the hidden state that a correction keeps.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -65,6 +67,7 @@ class CMF(ROID):
         least_kept: Share = 0.89,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
         features: FeatureSource = None,
@@ -74,6 +77,7 @@ class CMF(ROID):
             temperature=temperature,
             lr=lr,
             momentum=momentum,
+            statistics=statistics,
             seed=seed,
             output=output,
             features=features,

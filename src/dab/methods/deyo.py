@@ -15,6 +15,7 @@ from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy, probabilities
 from dab.parts.layers import Layers, chosen_norm_parameters
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["DeYO"]
@@ -35,6 +36,7 @@ class DeYO(Adapter):
         patches: per side of the grid whose cells are shuffled.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the shuffles.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -58,13 +60,14 @@ class DeYO(Adapter):
         patches: Count = 4,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, sgd, seed, output, features)
+        super().__init__(model, trained, sgd, seed, output, features, statistics)
         self.entropy_below, self.entropy_weight = entropy_below, entropy_weight
         self.plpd_above, self.patches = plpd_above, patches
 

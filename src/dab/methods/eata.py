@@ -21,6 +21,7 @@ from dab.parts.inputs import to_images
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["EATA", "ETA", "Memory"]
@@ -48,12 +49,13 @@ class ETA(Adapter):
         entropy_below: float,
         lr: float,
         momentum: float,
+        statistics: StatisticsKind,
         seed: int,
         output: OutputOption,
         features: FeatureSource,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
         self.margin, self.entropy_below = margin, entropy_below
 
     def begin(self, classes: int) -> Memory:
@@ -102,6 +104,7 @@ class EATA(ETA):
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         batch_size: of the Fisher batches that a single tensor of source images is cut into.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -125,6 +128,7 @@ class EATA(ETA):
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
         batch_size: Count = 64,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
@@ -135,6 +139,7 @@ class EATA(ETA):
             entropy_below=entropy_below,
             lr=lr,
             momentum=momentum,
+            statistics=statistics,
             seed=seed,
             output=output,
             features=features,

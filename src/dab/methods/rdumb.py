@@ -12,6 +12,7 @@ from dab.methods.eata import Memory as ETAMemory
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.options import Count, Momentum, NonNegative, Range, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["RDumb"]
@@ -35,6 +36,7 @@ class RDumb(ETA):
         entropy_below: samples of a lower entropy are certain, as a share of log C.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -55,6 +57,7 @@ class RDumb(ETA):
         entropy_below: NonNegative = 0.4,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
@@ -65,6 +68,7 @@ class RDumb(ETA):
             entropy_below=entropy_below,
             lr=lr,
             momentum=momentum,
+            statistics=statistics,
             seed=seed,
             output=output,
             features=features,

@@ -24,6 +24,7 @@ from dab.parts.functional import (
 )
 from dab.parts.layers import norm_parameters
 from dab.parts.options import Momentum, Positive, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["ROID", "Memory"]
@@ -49,6 +50,7 @@ class ROID(Adapter):
         ensemble: share of the adapted weights that is kept against the source after an update.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -69,12 +71,13 @@ class ROID(Adapter):
         ensemble: Share = 0.99,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
         self.temperature, self.ensemble = temperature, ensemble
 
     def begin(self, classes: int) -> Memory:

@@ -14,6 +14,7 @@ from dab.parts.features import FeatureSource
 from dab.parts.functional import generalized_cross_entropy
 from dab.parts.layers import norm_parameters
 from dab.parts.options import Momentum, Range, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["RPL"]
@@ -28,6 +29,7 @@ class RPL(Adapter):
         q: exponent of the loss: near 0 it is the cross-entropy, at 1 the expected error.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -46,12 +48,13 @@ class RPL(Adapter):
         q: Annotated[float, Range(above=0, most=1)] = 0.8,
         lr: Rate = 5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
         self.q = q
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from dab.parts.functional import entropy
 from dab.parts.layers import Layers, chosen_norm_parameters
 from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["SAR"]
@@ -41,6 +42,7 @@ class SAR(Adapter):
         reset_below: the source weights come back when the running loss falls below.
         lr: learning rate of SGD.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -62,12 +64,14 @@ class SAR(Adapter):
         reset_below: NonNegative = 0.2,
         lr: Rate = 1e-3,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
-        super().__init__(model, chosen_norm_parameters(model, layers), sgd, seed, output, features)
+        trained = chosen_norm_parameters(model, layers)
+        super().__init__(model, trained, sgd, seed, output, features, statistics)
         self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
 
     def begin(self, classes: int) -> Memory:

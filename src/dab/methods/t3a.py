@@ -14,6 +14,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.options import Count, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.parts.transaction import Recorded
 from dab.registry import register
 
@@ -80,6 +81,7 @@ class T3A(Source):
     Args:
         model: any image classifier that ends in a linear layer.
         supports: per class, those of the lowest entropy; a number that is never reached keeps all.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -96,13 +98,14 @@ class T3A(Source):
         model: nn.Module,
         *,
         supports: Count = 20,
+        statistics: StatisticsKind = "source",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         self._tap = Features(model)
         self._seen: tuple[Tensor, Tensor] | None = None  # features and logits of this call
-        super().__init__(model, seed=seed, output=output, features=features)
+        super().__init__(model, statistics=statistics, seed=seed, output=output, features=features)
         self.supports = supports
 
     def begin(self, classes: int) -> Memory:

@@ -18,6 +18,7 @@ __all__ = [
     "RunningStatistics",
     "batch_moments",
     "renormalize",
+    "source_moments",
     "use_batch_statistics",
 ]
 

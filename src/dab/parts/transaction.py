@@ -69,7 +69,7 @@ def entry(method: Method) -> Method:
 
 @functools.cache
 def _disabled(method: Callable[..., Any]) -> Callable[..., Any]:
-    disabled: Callable[..., Any] = torch.compiler.disable(method)
+    disabled: Callable[..., Any] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]
     return disabled
 
 
