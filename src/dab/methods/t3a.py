@@ -125,7 +125,9 @@ class T3A(Source):
         """The features times the prototypes; before the first batch, the model's own logits."""
         logits, features = self._tap(images, lambda: self.run(images))
         self._seen = _wide(features.detach()), logits.detach()
-        return logits if self.memory is None else self._classify(logits)
+        if self.memory is None or not torch.isfinite(logits).all():
+            return logits  # which are skipped if they are not finite
+        return self._classify(logits)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         assert self._seen is not None
