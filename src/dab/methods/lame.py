@@ -8,6 +8,7 @@ from dab.methods.source import Source
 from dab.outputs import Laplacian
 from dab.parts.features import FeatureSource
 from dab.parts.options import Count, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["LAME"]
@@ -21,6 +22,7 @@ class LAME(Source):
         model: any image classifier.
         neighbors: k of the k-nearest-neighbor affinity between the samples of a batch.
         features: where to find features; see `dab.parts.features.Features`.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
     """
 
@@ -35,6 +37,8 @@ class LAME(Source):
         *,
         neighbors: Count = 5,
         features: FeatureSource = None,
+        statistics: StatisticsKind = "source",
         seed: Seed = 0,
     ) -> None:
-        super().__init__(model, seed=seed, output=Laplacian(neighbors), features=features)
+        output = Laplacian(neighbors)
+        super().__init__(model, statistics=statistics, seed=seed, output=output, features=features)
