@@ -1,4 +1,4 @@
-"""What every method shares: check the input, predict, adapt, count; reset, save, resume, let go."""
+"""What every method shares: check the input, predict, adapt, count; reset, save, resume, detach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, fields
+from dataclasses import fields
+from os import PathLike
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -14,19 +15,20 @@ from torch import Tensor, nn
 
 from dab.buffers import Buffer
 from dab.outputs import Output, create_output
-from dab.parts import snapshot as states
+from dab.parts import state_file
 from dab.parts.borrow import Borrowed
 from dab.parts.features import Features, FeatureSource, check_source
+from dab.parts.inputs import InputNotices, to_images
 from dab.parts.options import checked
 from dab.parts.parameters import TrainedParameters
+from dab.parts.state import State, check_state, state_of
 from dab.parts.step import Step, Totals
+from dab.parts.transaction import Savepoint, entry
 from dab.parts.validation import check_images, logits_of
 
 __all__ = ["Adapter"]
 
 logger = logging.getLogger("dab")
-
-FORMAT = 1  # of state_dict
 
 Self = TypeVar("Self", bound="Adapter")
 
@@ -35,15 +37,19 @@ class Adapter(nn.Module, ABC):
     """A classifier that adapts to its stream: `logits = adapter(images)`.
 
     A method is a subclass with `adapt`, which learns from a batch, and, if it remembers anything
-    of the stream, `begin`, which makes that memory.
+    of the stream, `begin`, which creates that memory.
+
+    A call happens wholly or not at all: after an exception or KeyboardInterrupt everything is as
+    before, or, if the answer was complete, as after. Calls from several threads run one after the
+    other, in some order.
 
     Args:
         model: the classifier, adapted in place. Nothing but the `trained` parameters changes;
-            `detach` gives the model back with its train/eval flags and requires_grad as they were.
+            `detach` returns the model with its train/eval flags and requires_grad as they were.
         trained: the parameters to train, by name.
-        optimizer: makes the optimizer for them.
-        seed: of the adapter's own random generator; the global one is neither read nor moved.
-        output: corrects what is answered (an `Output` or its name), not what is learned from.
+        optimizer: creates the optimizer for them.
+        seed: of the adapter's own random generator; the global one is neither read nor advanced.
+        output: corrects the answers (an `Output` or its name), not what is learned from.
         features: where to find features, for corrections that need them; see `Features`.
     """
 
@@ -56,6 +62,8 @@ class Adapter(nn.Module, ABC):
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
     scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
+
+    options: dict[str, Any]  # the plain values this adapter was created with
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -80,21 +88,19 @@ class Adapter(nn.Module, ABC):
         self.trained = TrainedParameters(trained, optimizer)
         self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
-        self.borrowed = Borrowed(model, self.trained.parameters)  # nothing after this fails
+        self.borrowed = Borrowed(model)
+        self.borrowed.begin(self.trained.parameters)
         self.model = model
+        self.notices = InputNotices()
         self.classes: int | None = None
         self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
-        self.memory: Any = None  # what `begin` made
+        self.memory: Any = None  # what `begin` created
         self.last, self.totals = Step(), Totals()
         self._tapped: Tensor | None = None  # features of the last answer
-        self._logged_non_finite = False
+        self._calls_since_update: int | None = None
+        self._savepoint: Savepoint | None = None  # while a call has begun and not happened
 
-    @property
-    def buffer(self) -> Buffer | None:
-        """The images that the method keeps, if it keeps any: to be looked at, not changed."""
-        names = [] if self.memory is None else [field.name for field in fields(self.memory)]
-        parts = (getattr(self.memory, name) for name in names)
-        return next((part for part in parts if isinstance(part, Buffer)), None)
+    # What a method implements, and what it may use.
 
     @abstractmethod
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
@@ -108,9 +114,13 @@ class Adapter(nn.Module, ABC):
         """A fresh memory of a stream over this many classes; it becomes `self.memory`.
 
         A dataclass of tensors, numbers and objects with state_dict and load_state_dict: resetting,
-        saving and resuming follow from it.
+        saving, resuming and rolling back follow from it.
         """
         return None
+
+    def progress(self) -> str:
+        """What the next update waits for, in words, if the method waits."""
+        return ""
 
     def infer(self, images: Tensor) -> Tensor:
         """The logits that predictions are made with; a method may ask another net, say a teacher.
@@ -120,9 +130,13 @@ class Adapter(nn.Module, ABC):
         return self.run(images)
 
     def answer(self, images: Tensor) -> Tensor:
-        """`infer`, keeping the features at hand that an output correction may need."""
+        """`infer`, keeping the features that an output correction may need."""
         version = images._version
-        logits = self._answer(images)
+        if self.features is None:
+            logits = self.infer(images)
+        else:
+            logits, features = self.features(images, lambda: self.infer(images))
+            self._tapped = features.detach()
         if images._version != version:
             raise ValueError(
                 "the model changes its input in place, so that it cannot be stored or trained on: "
@@ -130,26 +144,18 @@ class Adapter(nn.Module, ABC):
             )
         return logits
 
-    def _answer(self, images: Tensor) -> Tensor:
-        if self.features is None:
-            return self.infer(images)
-        logits, features = self.features(images, lambda: self.infer(images))
-        self._tapped = features.detach()
-        return logits
-
     def run(self, images: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """The model's logits for a checked batch, with other values for some parameters if given.
 
-        With a gradient where one is enabled.
+        With a gradient where one is enabled, but not to such other values.
         """
         if any(module.training for module in self.model.modules()):
             self.model.eval()  # someone has called train() meanwhile
-        output = (
-            self.model(images)
-            if parameters is None
-            else torch.func.functional_call(self.model, dict(parameters), (images,))
-        )
-        return logits_of(output, len(images), self.classes)
+        if parameters is None:
+            return logits_of(self.model(images), len(images), self.classes)
+        named = dict(self.model.named_parameters())
+        with self.trained.swapped((named[name], value) for name, value in parameters.items()):
+            return logits_of(self.model(images), len(images), self.classes)
 
     def learn(self, loss: Tensor) -> bool:
         """One optimizer step. False, with the weights untouched, if a number is not finite."""
@@ -159,64 +165,91 @@ class Adapter(nn.Module, ABC):
         """`learn` with gradients that have been taken already (None: not finite)."""
         self.last.loss = loss.item()
         if gradients is None:
-            self._skip("the loss or its gradient")
-            return False
-        self.trained.step(gradients)
-        self.last.updated = True
-        return True
+            self._skip("the loss or its gradient is not finite")
+        elif not self.trained.step(gradients):
+            self._skip("the step led to weights that are not finite, and was undone")
+        else:
+            self.last.updated = True
+            return True
+        return False
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def forward(self, images: Tensor) -> Tensor:
+    # What users call.
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """The images that the method keeps, if it keeps any: to be looked at, not changed."""
+        names = [] if self.memory is None else [field.name for field in fields(self.memory)]
+        parts = (getattr(self.memory, name) for name in names)
+        return next((part for part in parts if isinstance(part, Buffer)), None)
+
+    @property
+    def status(self) -> str:
+        """What is going on, in one line."""
+        calls, updates, since = self.totals.calls, self.totals.updates, self._calls_since_update
+        if not self.trained.masters:
+            return "not adapting by design"
+        if not calls:
+            return "ready: no images yet"
+        if not self.last.updated and (waiting := self.progress()):
+            return waiting
+        when = {None: "", 0: ", last in this call", 1: ", last 1 call ago"}
+        last = when.get(since, f", last {since:,} calls ago")
+        return f"adapting: {updates:,} updates in {calls:,} calls{last}"
+
+    @entry
+    def forward(self, images: Any) -> Tensor:
         """The logits of a batch of any size, and whatever the method learns from it."""
+        images = to_images(images)
         batch = self._checked(images)
-        with torch.set_grad_enabled(self.learns_from_prediction):
-            logits = self.answer(batch)
-        before = self.classes, self.images_like, self.memory, self.last
-        self.last = Step(samples=len(batch))
-        if self.classes is None:
-            self.classes = logits.shape[1]
-            self.images_like = batch.new_empty((0, *batch.shape[1:]))
-            self.memory = self.begin(self.classes)
+        self._savepoint = savepoint = Savepoint(self)
         try:
-            if torch.isfinite(logits).all():
-                logits = self.adapt(batch, logits).detach()
-                if self.output is not None:
-                    logits = self.output.correct(logits, self._tapped)
-            else:
-                self._skip("the model's output")
+            answer = self._call(batch).to(images.device)
+            self._count()
+            self._savepoint = None  # this very assignment is when the call happens
+            savepoint.release()
+            return answer
         except BaseException:
-            self.classes, self.images_like, self.memory, self.last = before
+            self._recover()
             raise
-        self.totals.add(self.last)
-        return logits.detach().to(images.device)
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def predict(self, images: Tensor) -> Tensor:
+    @entry
+    def predict(self, images: Any) -> Tensor:
         """The logits of a batch, changing nothing at all."""
-        logits = self.answer(self._checked(images))
-        if self.output is not None and torch.isfinite(logits).all():
-            logits = deepcopy(self.output).correct(logits, self._tapped)
-        return logits.to(images.device)
+        images = to_images(images)
+        batch = self._checked(images)
+        self._savepoint = Savepoint(self)
+        try:
+            logits = self.answer(batch)
+            if not _is_finite(logits):
+                logits = self._answer_of_source(batch, logits)
+            return self._corrected(logits).to(images.device)
+        finally:
+            self._recover()
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @entry
     def reset(self) -> None:
         """Back to the source: weights, optimizer, memory of the stream, counters and seed."""
-        self.trained.restore()
-        if self.output is not None:
-            self.output.reset()
-        self.generator.manual_seed(self.seed)
-        self.classes = self.images_like = self.memory = None
-        self.last, self.totals = Step(), Totals()
+        self._savepoint = savepoint = Savepoint(self)
+        try:
+            self.trained.restore()
+            if self.output is not None:
+                self.output.reset()
+            self.generator.manual_seed(self.seed)
+            self.classes = self.images_like = self.memory = self._calls_since_update = None
+            self.last, self.totals = Step(), Totals()
+            self._savepoint = None
+            savepoint.release()
+        except BaseException:
+            self._recover()
+            raise
 
     def train(self: Self, mode: bool = True) -> Self:
         """Changes nothing: adaptation runs the model in eval mode."""
         return self
 
+    @entry
     def detach(self) -> nn.Module:
-        """Give the model back, adapted as it is, with all its flags as they were before."""
+        """Return the model, adapted as it is, with all its flags as they were before."""
         self.borrowed.end()
         return self.model
 
@@ -226,69 +259,55 @@ class Adapter(nn.Module, ABC):
     def __exit__(self, *exception: object) -> None:
         self.detach()
 
-    @torch.inference_mode(False)
+    # Saving and resuming.
+
+    def save(self, path: str | PathLike[str], *, buffer: bool = True) -> None:
+        """Write `state_dict` to a file, such that nobody ever sees half of it."""
+        state_file.save_file(self.state_dict(buffer=buffer), path)
+
+    def load(self, path: str | PathLike[str], *, allow_options: bool = False) -> None:
+        """`load_state_dict` from a file that `save` wrote."""
+        self.load_state_dict(state_file.load_file(path), allow_options=allow_options)
+
+    @entry
     def state_dict(  # type: ignore[override]
         self, *, buffer: bool = True, **parent: Any
     ) -> dict[str, Any]:
-        """Everything needed to go on elsewhere, copied, as plain data for torch.save.
+        """Everything needed to resume elsewhere, copied, as plain data for torch.save.
 
-        Holds the trained parameters, not the whole model. Without `buffer`, stored images are left
-        out, and adaptation goes on from an empty buffer. A module that holds the adapter asks with
-        arguments of its own, and gets the whole model with this state as its extra state.
+        Contains the trained parameters, not the whole model. Without `buffer`, stored images are
+        left out, and adaptation resumes from an empty buffer. A module that contains the adapter
+        asks with arguments of its own, and gets the whole model with this state as its extra state.
         """
-        if parent:
-            return super().state_dict(**parent)
-        memory = None if self.memory is None else states.snapshot(self.memory)
-        if memory is not None and not buffer:
-            for name in memory:
-                if isinstance(getattr(self.memory, name), Buffer):
-                    memory[name] = None
-        return {
-            "format": FORMAT,
-            "method": self.name,
-            "classes": self.classes,
-            "images_like": self.images_like,
-            "weights": self.trained.state_dict(),
-            "memory": memory,
-            "output": None if self.output is None else self.output.state_dict(),
-            "generator": self.generator.get_state(),
-            "totals": asdict(self.totals),
-            **{name: getattr(self, name).state_dict() for name in self.constants},
-        }
+        return super().state_dict(**parent) if parent else state_of(self, buffer)
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # type: ignore[override]
-        """Go on from a state; a ValueError, before anything changes, if it is not of this kind."""
+    @entry
+    def load_state_dict(  # type: ignore[override]
+        self, state: Mapping[str, Any], *, allow_options: bool = False
+    ) -> None:
+        """Resume from a state.
+
+        A state of another method, other source weights or other options, or one that is damaged,
+        is a ValueError before anything changes. `allow_options` accepts other options.
+        """
+        found = check_state(self, state, allow_options)
+        self._savepoint = savepoint = Savepoint(self)
         try:
-            if (state["format"], state["method"]) != (FORMAT, self.name):
-                raise ValueError(
-                    f"this is a state of method {state['method']!r} in format {state['format']}, "
-                    f"not of {self.name!r} in format {FORMAT}"
-                )
-            memory = None
-            if state["classes"] is not None:
-                self._check_fit(state["classes"], state["images_like"])
-                memory = self.begin(state["classes"])
-                if memory is not None:
-                    states.restore(memory, state["memory"])
-            output = deepcopy(self.output)
-            if output is not None:
-                output.load_state_dict(state["output"])
-            torch.Generator().set_state(state["generator"].cpu())
-            totals = Totals(**state["totals"])
-            constants = {name: deepcopy(getattr(self, name)) for name in self.constants}
-            for name, constant in constants.items():
-                constant.load_state_dict(state[name])
-            self.trained.load_state_dict(state["weights"])  # the last that can fail
-        except (AttributeError, LookupError, TypeError, RuntimeError) as error:
-            raise ValueError(f"this is no complete state of {self.name!r}: {error!r}") from error
-        self.classes, self.images_like = state["classes"], state["images_like"]
-        self.memory, self.output = memory, output
-        for name, constant in constants.items():
+            self._resume(found)
+            self._savepoint = None
+            savepoint.release()
+        except BaseException:
+            self._recover()
+            raise
+
+    def _resume(self, found: State) -> None:
+        self.trained.load_state_dict(found.weights)
+        self.generator.set_state(found.generator)
+        self.classes, self.images_like = found.classes, found.images_like
+        self.memory, self.output = found.memory, found.output
+        for name, constant in found.constants.items():
             setattr(self, name, constant)
-        self.last, self.totals = Step(), totals
-        self.generator.set_state(state["generator"].cpu())
+        self.last, self.totals, self._calls_since_update = Step(), found.totals, None
 
     def get_extra_state(self) -> dict[str, Any]:
         return self.state_dict()
@@ -296,42 +315,122 @@ class Adapter(nn.Module, ABC):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.load_state_dict(state)
 
-    def _checked(self, images: Tensor) -> Tensor:
+    @entry
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @entry
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        vars(twin).update(deepcopy(vars(self), memo))
+        return twin
+
+    # How a call is made.
+
+    def _call(self, batch: Tensor) -> Tensor:
+        """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
+        with torch.set_grad_enabled(self.learns_from_prediction):
+            logits = self.answer(batch)
+        self.last = Step(samples=len(batch))
+        if self.classes is None:
+            self.classes = logits.shape[1]
+            self.images_like = batch.new_empty((0, *batch.shape[1:]))
+            self.memory = self.begin(self.classes)
+        if not _is_finite(logits):
+            return self._corrected(self._answer_of_source(batch, logits))
+        tapped = self._tapped
+        answer = self.adapt(batch, logits).detach()
+        if not _is_finite(answer):
+            self._start_again(len(batch))
+            self._tapped, answer = tapped, logits.detach()
+            self._skip("the answer after the update is not finite, so the call learns nothing")
+        return self._corrected(answer)
+
+    def _corrected(self, logits: Tensor) -> Tensor:
+        """The answer after the output correction; finite if the logits are."""
+        if self.output is None or not _is_finite(logits):
+            return logits.detach()
+        corrected = self.output.correct(logits, self._tapped).detach()
+        if _is_finite(corrected):
+            return corrected
+        assert self._savepoint is not None
+        self._savepoint.rollback_output()
+        return logits.detach()
+
+    def _answer_of_source(self, batch: Tensor, logits: Tensor) -> Tensor:
+        """The answer in place of logits that are not finite.
+
+        If the source model has finite ones, earlier updates are to blame: they are given up, and
+        it answers. Otherwise nothing can be learned from this batch.
+        """
+        if self.totals.calls:
+            self.trained.restore()
+            self.memory = None
+            if self.output is not None:
+                self.output.reset()
+            source = self.answer(batch)
+            if _is_finite(source):
+                assert self.classes is not None
+                self.memory = self.begin(self.classes)
+                self._skip("the adapted model's output is not finite: back to the source weights")
+                return source.detach()
+            self._start_again(len(batch))
+        self._skip("the model's output is not finite")
+        return logits.detach()
+
+    def _start_again(self, samples: int) -> None:
+        """Back to where the call began."""
+        assert self._savepoint is not None
+        self._savepoint.rollback()
+        self._savepoint = Savepoint(self)
+        self.last = Step(samples=samples)
+
+    def _count(self) -> None:
+        last = self.last
+        self.totals = self.totals.plus(last)
+        if last.updated:
+            self._calls_since_update = 0
+            last.reason = f"updated: {last.reason or f'loss {last.loss:.4g}'}"
+        else:
+            if self._calls_since_update is not None:
+                self._calls_since_update += 1
+            last.reason = last.reason or self.progress() or self.status
+
+    def _recover(self) -> None:
+        """Roll back a call that has not happened, if there is one."""
+        if self._savepoint is not None:
+            self._savepoint.rollback()
+            self._savepoint = None
+
+    def _checked(self, images: Any) -> Tensor:
         """The batch as a method may store and train on it.
 
-        That is finite, like the rest of the stream, on the model's device, contiguous, and no
-        inference tensor, which autograd would refuse.
+        That is finite, like the rest of the stream, on the model's device, in the precision of a
+        half-precision model, contiguous, and not an inference tensor, which autograd would refuse.
         """
         if self.borrowed.ended:
-            raise RuntimeError("the model was given back by detach(): wrap it again to adapt it")
-        check_images(images, self.images_like)
-        batch = images.to(self._device(images)).contiguous()
+            raise RuntimeError("the model was returned by detach(): wrap it again to adapt it")
+        like = next(self.model.parameters(), images)
+        if isinstance(images, Tensor) and images.dtype == torch.float32 and like.itemsize == 2:
+            images = images.to(like.dtype)
+        lowest, highest = check_images(images, self.images_like)
+        self.notices.range(lowest, highest)
+        if self.buffer is not None:
+            self.notices.storage(lowest, self.buffer.storage)
+        batch: Tensor = images.to(like.device).contiguous()
         return batch.clone() if batch.is_inference() else batch
 
-    def _check_fit(self, classes: int, images_like: Tensor) -> None:
-        """Refuse a state of another image shape or class count, by asking the model itself."""
-        blank = images_like.new_zeros((1, *images_like.shape[1:]), device=self._device(images_like))
-        try:
-            check_images(blank, self.images_like)
-            found = self.infer(blank).shape[1]
-        except Exception as error:  # models refuse images in ways of their own
-            raise ValueError(
-                f"the state is of {images_like.dtype} images {tuple(images_like.shape[1:])} in "
-                f"{classes} classes, which does not fit: {error}"
-            ) from error
-        if found != classes:
-            raise ValueError(f"the state is of {classes} classes, the model puts out {found}")
-
-    def _device(self, images: Tensor) -> torch.device:
-        return next((p.device for p in self.model.parameters()), images.device)
-
-    def _skip(self, what: str) -> None:
+    def _skip(self, why: str) -> None:
         self.last.skipped = True
-        if not self._logged_non_finite:
-            self._logged_non_finite = True
-            logger.warning(
-                "%s: %s is not finite, so nothing is learned from this batch. Such calls are "
-                "counted in totals.skipped and not logged again.",
-                self.name,
-                what,
-            )
+        self.last.reason = f"skipped: {why}"
+        self.notices.once(
+            "skip",
+            "%s: %s. Such calls are counted in totals.skipped and not logged again.",
+            self.name,
+            why,
+        )
+
+
+def _is_finite(logits: Tensor) -> bool:
+    return bool(torch.isfinite(logits).all())

@@ -70,6 +70,14 @@ class BalancedPolicy:
         self._insertions += 1
         return Placement(slot, evicted)
 
+    def savepoint(self) -> Any:
+        return self._labels.copy(), self._order.copy(), self._insertions
+
+    def rollback(self, token: Any) -> None:
+        labels, order, self._insertions = token
+        self._labels, self._order = labels.copy(), order.copy()
+        self._start_tournament()
+
     def state_dict(self) -> dict[str, Any]:
         """Labels and insertion numbers of the occupied slots; the rest follows from them."""
         return {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dab.buffers.storage import ImageStorage
+from dab.parts.transaction import Recorded
 
 __all__ = ["Buffer", "Placement", "Policy"]
 
@@ -34,12 +35,18 @@ class Policy(Protocol):
     def place(self, *facts: Any) -> Placement | None:
         """Decide about one sample from its facts (label, ...); None turns it away."""
 
+    def savepoint(self) -> Any:
+        """A copy of the bookkeeping, for `rollback`."""
+
+    def rollback(self, token: Any) -> None:
+        """Return to a savepoint."""
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Buffer:
+class Buffer(Recorded):
     """Images in a storage, admitted and evicted by a policy.
 
     >>> from dab.buffers import BalancedPolicy
@@ -104,6 +111,24 @@ class Buffer:
     ) -> Tensor:
         """`count` images drawn uniformly without replacement; all of them, if there are fewer."""
         return self.read(torch.randperm(len(self), generator=generator)[:count], device)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the images of a full buffer take; 0 before the first image."""
+        return self.storage.nbytes
+
+    def savepoint(self) -> Any:
+        storage, policy = self.storage.savepoint(), self.policy.savepoint()
+        return storage, policy, self._order.copy(), self._insertions
+
+    def rollback(self, token: Any) -> None:
+        storage, policy, order, self._insertions = token
+        self.storage.rollback(storage)
+        self.policy.rollback(policy)
+        self._order = order.copy()
+
+    def release(self) -> None:
+        self.storage.release()
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -95,6 +95,17 @@ class CSTUPolicy:
         self._clock += 1
         return placement
 
+    def savepoint(self) -> Any:
+        tables = (self._births, self._uncertainties, self._slots, self._contested)
+        return self._clock, self._occupied, self._counts.copy(), [table.copy() for table in tables]
+
+    def rollback(self, token: Any) -> None:
+        self._clock, self._occupied, counts, tables = token
+        self._counts = counts.copy()
+        self._births, self._uncertainties, self._slots, self._contested = (
+            table.copy() for table in tables
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """Labels, ages and U / ln C of the occupied slots; the rest follows from them."""
         uncertainties = self._by_slot(self._uncertainties)

@@ -66,6 +66,14 @@ class PBRSPolicy:
             self._held[label] += 1
         return placement
 
+    def savepoint(self) -> Any:
+        return self._labels.copy(), self._seen.copy()
+
+    def rollback(self, token: Any) -> None:
+        labels, seen = token
+        self._labels, self._seen = labels.copy(), seen.copy()
+        self._sort_slots()
+
     def state_dict(self) -> dict[str, Any]:
         """Labels of the occupied slots and n of every class; the rest follows from them."""
         return {

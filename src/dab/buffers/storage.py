@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from dab.parts.transaction import Recorded
+
 __all__ = ["ImageStorage", "StorageKind"]
 
 StorageKind = Literal["auto", "uint8", "native"]
@@ -29,7 +31,7 @@ def _from_uint8(stored: Tensor, dtype: torch.dtype) -> Tensor:
     return wide.div_(_levels(wide)).to(dtype)
 
 
-class ImageStorage:
+class ImageStorage(Recorded):
     """Room for `capacity` images of one shape, filled from slot 0 upwards.
 
     Args:
@@ -61,11 +63,17 @@ class ImageStorage:
         self._occupied = 0
         self._stored: Tensor | None = None
         self._image_dtype = torch.float32
+        self._overwritten: list[tuple[Tensor, Tensor, Tensor]] | None = None  # if recording
 
     @property
     def dtype(self) -> torch.dtype | None:
         """The dtype that images are kept in; None before the first one."""
         return None if self._stored is None else self._stored.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that a full storage takes; 0 before the first image."""
+        return 0 if self._stored is None else self._stored.nbytes
 
     def encode(self, images: Tensor) -> Tensor:
         """The images as this storage keeps them, or a ValueError if it cannot hold them.
@@ -106,10 +114,31 @@ class ImageStorage:
     def write(self, slots: Sequence[int], encoded: Tensor) -> None:
         """Copy images that `encode` returned into slots, no slot twice."""
         assert self._stored is not None, "encode before write"
+        self._record(slots)
         self._stored.index_copy_(
             0, torch.tensor(slots, device=self._stored.device), encoded.to(self._stored)
         )
         self._occupied = max(self._occupied, max(slots) + 1)
+
+    def _record(self, slots: Sequence[int]) -> None:
+        """Keep the images that are about to be overwritten, for a rollback."""
+        if self._overwritten is not None and self._stored is not None:
+            occupied = [slot for slot in slots if slot < self._occupied]
+            where = torch.tensor(occupied, dtype=torch.int64, device=self._stored.device)
+            rows = self._stored.index_select(0, where)
+            self._overwritten.append((self._stored, where, rows))
+
+    def savepoint(self) -> Any:
+        self._overwritten = []
+        return self._stored, self._occupied, self._image_dtype, self._overwritten
+
+    def rollback(self, token: Any) -> None:
+        self._stored, self._occupied, self._image_dtype, overwritten = token
+        for stored, where, rows in reversed(overwritten):
+            stored.index_copy_(0, where, rows)
+
+    def release(self) -> None:
+        self._overwritten = None
 
     def read(self, slots: Tensor, device: torch.device | None = None) -> Tensor:
         """The images in these slots as they came in, in one gather; on `device` if one is named."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from dab.parts.transaction import Recorded
+
 __all__ = ["Trigger", "TriggerKind"]
 
 TriggerKind = Literal["outgoing", "incoming", "any"]
 
 
-class Trigger:
+class Trigger(Recorded):
     """Due once N/4 distinct classes have been replaced in the buffer since the last update.
 
     Args:
@@ -34,26 +36,29 @@ class Trigger:
         self.kind = kind
         quarter = batch_size // 4
         self.threshold = max(1, quarter if kind == "any" else min(quarter, classes // 2))
-        self._classes: set[int] = set()  # replaced since the last update
+        self._classes: frozenset[int] = frozenset()  # replaced since the last update
         self._replacements = 0
 
     @property
+    def counted(self) -> int:
+        """What has been replaced since the last update, in classes (or, for "any", in images)."""
+        return self._replacements if self.kind == "any" else len(self._classes)
+
+    @property
     def due(self) -> bool:
-        count = self._replacements if self.kind == "any" else len(self._classes)
-        return count >= self.threshold
+        return self.counted >= self.threshold
 
     def count(self, incoming: int, outgoing: int) -> None:
         """A sample of class `incoming` has taken the place of one of class `outgoing`."""
-        self._classes.add(incoming if self.kind == "incoming" else outgoing)
+        self._classes |= {incoming if self.kind == "incoming" else outgoing}
         self._replacements += 1
 
     def clear(self) -> None:
-        self._classes.clear()
-        self._replacements = 0
+        self._classes, self._replacements = frozenset(), 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"classes": sorted(self._classes), "replacements": self._replacements}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what has been replaced, whatever kind of trigger counted it."""
-        self._classes, self._replacements = set(state["classes"]), state["replacements"]
+        self._classes, self._replacements = frozenset(state["classes"]), state["replacements"]

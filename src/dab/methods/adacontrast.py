@@ -32,7 +32,7 @@ class Memory:
     teacher: Teacher  # the momentum copy, which makes the keys
     queue: RingBuffer  # unit features of keys, and their labels
     bank: RingBuffer  # unit features of weak views, and their probabilities
-    seen: int = 0  # samples
+    seen: Annotated[int, Range(0)] = 0  # samples
 
 
 @register("adacontrast")

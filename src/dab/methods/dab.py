@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -135,18 +134,16 @@ class DAB(Adapter):
         y = probabilities(logits)
         # Diversity against what the stream has shown lately: w_i = 1 - cos(y_i, e).
         w = diversity(y, memory.tendency)
-        mean_diversity = copy(memory.mean_diversity)
         if self.admission == "batch":
             self._warn_of_single_samples(len(images))
             admitted = (w > w.mean()).nonzero().flatten()
         else:
-            means = mean_diversity.follow(w.tolist())
+            means = memory.mean_diversity.follow(w.tolist())
             admitted = (w > torch.tensor(means, dtype=w.dtype, device=w.device)).nonzero().flatten()
         labels = y.argmax(dim=1)[admitted].tolist()
         placements = memory.buffer.insert(images[admitted], labels)
         # Only now, and over all samples of the batch: e <- 0.9 e + 0.1 mean_i(y_i).
         memory.tendency = follow(memory.tendency, y)
-        memory.mean_diversity = mean_diversity
 
         for label, placement in zip(labels, placements, strict=True):
             assert placement is not None  # the newcomer always gets in
@@ -161,6 +158,21 @@ class DAB(Adapter):
             self._update(memory, images.device)
             memory.trigger.clear()
         return logits
+
+    def progress(self) -> str:
+        """How full the buffer is, then how many replacements the next update waits for."""
+        fill, count, threshold = self.last.fill, 0, 1
+        if self.memory is not None:
+            fill = len(self.memory.buffer)
+            count, threshold = self.memory.trigger.counted, self.memory.trigger.threshold
+        if fill < self.capacity and self.filling == "wait":
+            filling = f"filling: {fill:,} of {self.capacity:,} images"
+            if not self.totals.admitted:
+                return filling
+            wanted = (self.capacity - fill + threshold) * self.totals.samples
+            return f"{filling}, first update in about {wanted // self.totals.admitted:,} images"
+        what = "images" if self.memory and self.memory.trigger.kind == "any" else "classes"
+        return f"waiting: {count:,} of {threshold:,} {what} replaced since the last update"
 
     def _update(self, memory: Memory, device: torch.device) -> None:
         images = memory.buffer.sample(self.batch_size, self.generator, device)

@@ -17,6 +17,7 @@ from dab.adapter import Adapter
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy, follow, probabilities
+from dab.parts.inputs import to_images
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
@@ -78,16 +79,13 @@ class EATA(Adapter):
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
         self.margin, self.fisher_weight = margin, fisher_weight
-        self.fisher = NamedTensors(self.trained.names)
+        shapes = [source.shape for source in self.trained.source]
+        self.fisher = NamedTensors(dict(zip(self.trained.names, shapes, strict=True)))
         if source_images is None:
             logger.warning("eata: no source_images, so it runs as ETA, without the Fisher term")
         else:
-            try:
-                fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
-                self.fisher.tensors = fisher
-            except BaseException:
-                self.detach()  # bad source images leave the model as it was
-                raise
+            fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
+            self.fisher.tensors = fisher
 
     def begin(self, classes: int) -> Memory:
         return Memory()
@@ -103,6 +101,7 @@ class EATA(Adapter):
                 similarity = F.cosine_similarity(y, memory.tendency.to(y)[None], dim=1)
                 chosen &= similarity.abs() < self.margin
             if not chosen.any():
+                self.last.reason = "no update: no sample is both certain and new"
                 return logits
             kept = entropies[chosen]
             loss = ((threshold - kept.detach()).exp() * kept).mean()
@@ -134,7 +133,7 @@ class EATA(Adapter):
         fisher = [torch.zeros_like(source) for source in self.trained.source]
         used = seen = 0
         for batch in batches:
-            images = self._checked(batch if isinstance(batch, Tensor) else batch[0])[: most - seen]
+            images = self._checked(to_images(batch))[: most - seen]
             with torch.enable_grad():
                 logits = self.run(images)
                 loss = F.cross_entropy(logits, logits.argmax(dim=1))

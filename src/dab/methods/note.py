@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from dab.outputs import OutputOption
 from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
 from dab.parts.features import FeatureSource
 from dab.parts.layers import BatchNorm, norm_parameters
-from dab.parts.options import Capacity, Count, Device, NonNegative, Rate, Seed, Share
+from dab.parts.options import Capacity, Count, Device, NonNegative, Range, Rate, Seed, Share
 from dab.registry import register
 
 __all__ = ["NOTE"]
@@ -28,7 +29,7 @@ class Memory:
 
     buffer: Buffer
     statistics: RunningStatistics  # of BatchNorm layers
-    waiting: int = 0  # samples since the last update
+    waiting: Annotated[int, Range(0)] = 0  # samples since the last update
 
 
 @register("note")

@@ -1,4 +1,4 @@
-"""What RoTTA and NOTE share: a memory that every sample is offered to, an update every so often."""
+"""What RoTTA and NOTE share: a memory that is offered every sample, and regular updates."""
 
 from __future__ import annotations
 
@@ -31,14 +31,20 @@ class PeriodicAdapter(Adapter):
         memory, last = self.memory, self.last
         start = 0
         while start < len(images):
-            part = slice(start, start + self.update_every - memory.waiting)
+            # At least one: a state may have waited longer than this adapter does.
+            part = slice(start, start + max(1, self.update_every - memory.waiting))
             placements = memory.buffer.insert(images[part], *(fact[part] for fact in facts))
             stored = [placement for placement in placements if placement is not None]
             last.admitted += len(stored)
             last.replaced += sum(placement.evicted is not None for placement in stored)
             start += len(placements)
             memory.waiting += len(placements)
-            if memory.waiting == self.update_every:
+            if memory.waiting >= self.update_every:
                 memory.waiting = 0
                 self.update()
         last.fill = len(memory.buffer)
+
+    def progress(self) -> str:
+        """How far the next update is."""
+        waiting = 0 if self.memory is None else self.memory.waiting
+        return f"waiting: {waiting:,} of {self.update_every:,} images until the next update"

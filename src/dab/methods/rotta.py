@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, reno
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, entropy
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Capacity, Count, Device, Rate, Seed, Share
+from dab.parts.options import Capacity, Count, Device, Range, Rate, Seed, Share
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -33,7 +34,7 @@ class Memory:
     buffer: Buffer
     statistics: RunningStatistics  # of the student's BatchNorm layers
     teacher_statistics: RunningStatistics
-    waiting: int = 0  # samples since the last update
+    waiting: Annotated[int, Range(0)] = 0  # samples since the last update
 
 
 @register("rotta")

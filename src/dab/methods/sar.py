@@ -81,6 +81,7 @@ class SAR(Adapter):
             entropies = entropy(logits)
             certain = entropies < threshold  # S1
             if not certain.any():
+                self.last.reason = "no update: no sample is certain enough"
                 return logits
             loss = entropies[certain].mean()
         uphill = self.trained.gradients(loss)
@@ -92,6 +93,7 @@ class SAR(Adapter):
             entropies = entropy(self.run(images))
             still_certain = certain & (entropies < threshold)  # S2
             if not still_certain.any():
+                self.last.reason = "no update: no sample is certain enough uphill"
                 return logits
             loss = entropies[still_certain].mean()
             gradients = self.trained.gradients(loss)

@@ -53,9 +53,17 @@ class TENT(Adapter):
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
         super().__init__(model, norm_parameters(model), sgd, seed, output, features)
-        self.borrowed.until_end(use_batch_statistics(model))
+        hooks = use_batch_statistics(model)
+        self.borrowed.until_end(hooks)
+        self._has_batch_norm = bool(hooks)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        if len(images) == 1 and self._has_batch_norm:
+            self.notices.once(
+                "single",
+                "tent: a call with a single image, whose statistics are those of one scene: "
+                "BatchNorm layers need batches, so expect worse answers than the source model's",
+            )
         with torch.enable_grad():
             loss = entropy(logits).mean()
         self.learn(loss)

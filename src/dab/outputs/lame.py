@@ -39,7 +39,7 @@ class Laplacian(Output):
         # The smallest number stands in for a probability that has underflowed: log 0 is no energy.
         y = probabilities(logits)
         log_p = y.clamp_min(torch.finfo(y.dtype).tiny).log()
-        affinity = self.affinity(features)
+        affinity = self.affinity(features).to(log_p)
         q = log_p.softmax(dim=1)
         energy = float("inf")
         for _ in range(self.rounds):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from dab.parts.layers import BatchNorm, batch_norms
+from dab.parts.transaction import Recorded
 
 __all__ = [
     "Moments",
@@ -111,7 +112,7 @@ def _has_moments(x: Tensor) -> bool:
     return x.numel() > x.shape[1]
 
 
-class RunningStatistics:
+class RunningStatistics(Recorded):
     """A mean and a variance for each BatchNorm layer of a model, starting at the source's."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -130,7 +131,7 @@ class RunningStatistics:
             (1 - momentum) * kept.to(seen) + momentum * seen
             for kept, seen in zip(self._moments[name], batch, strict=True)
         )
-        self._moments[name] = (mean.detach(), variance.detach())
+        self._moments = {**self._moments, name: (mean.detach(), variance.detach())}
         return mean, variance
 
     def state_dict(self) -> dict[str, list[Tensor]]:
@@ -140,4 +141,10 @@ class RunningStatistics:
         for name, (mean, _) in self._moments.items():
             if any(moment.shape != mean.shape for moment in state[name]):
                 raise ValueError(f"the state has statistics of another shape for layer {name!r}")
-            self._moments[name] = (state[name][0].clone(), state[name][1].clone())
+        self._moments = {
+            name: (
+                state[name][0].to(mean.device, copy=True),
+                state[name][1].to(mean.device, copy=True),
+            )
+            for name, (mean, _) in self._moments.items()
+        }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
+import threading
 from collections.abc import Iterable
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -15,29 +15,51 @@ from dab.parts.layers import norm_layers
 
 __all__ = ["Borrowed"]
 
-_LENT: WeakSet[nn.Module] = WeakSet()
+_LENT: WeakKeyDictionary[nn.Module, ref[Borrowed]] = WeakKeyDictionary()
+_GUARD = threading.Lock()
 
 
 class Borrowed:
-    """A model in eval mode where only `trained` parameters take gradients, until `end`."""
+    """A model in eval mode where only `trained` parameters take gradients, until `end`.
 
-    def __init__(self, model: nn.Module, trained: Iterable[nn.Parameter]) -> None:
-        if model in _LENT:
-            warnings.warn(
-                "the model is being adapted already: this adapter's source is what the other one "
-                "has made of it; call detach() on the other one first",
-                stacklevel=4,
-            )
-        _LENT.add(model)
+    A borrowed model that nobody adapts any more is given back when this object is collected.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.ended = False
         self._training = [(module, module.training) for module in model.modules()]
         self._requires_grad = [(p, p.requires_grad) for p in model.parameters()]
-        self._hooks = [
+        self._hooks: list[RemovableHandle] = []
+        self._lent: list[nn.Module] = []
+        # Modules without parameters of their own, such as activations, may be in several models.
+        lent = [model, *(m for m in model.modules() if any(True for _ in m.parameters(False)))]
+        with _GUARD:
+            for module in lent:
+                owner = _LENT.get(module, _nobody)()
+                if owner is not None and not owner.ended:
+                    raise RuntimeError(
+                        "the model, or a part of it, already belongs to another adapter: call "
+                        "detach() on that one first, or give each adapter its own copy, made with "
+                        "copy.deepcopy(model) before the first adapter is created"
+                    )
+            self._lent = lent
+            self._claim()
+
+    def _claim(self) -> None:
+        _LENT.update(dict.fromkeys(self._lent, ref(self)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)  # a copy, of a model that was copied with it
+        self._claim()
+
+    def begin(self, trained: Iterable[nn.Parameter]) -> None:
+        """Set the flags for adaptation."""
+        self._hooks += [
             layer.register_forward_pre_hook(_contiguous_input, with_kwargs=True)
-            for layer in norm_layers(model).values()
+            for layer in norm_layers(self.model).values()
         ]
-        model.eval().requires_grad_(False)
+        self.model.eval().requires_grad_(False)
         for parameter in trained:
             parameter.requires_grad_(True)
 
@@ -49,14 +71,21 @@ class Borrowed:
         """Put every flag back; the second time, do nothing."""
         if self.ended:
             return
-        self.ended = True
-        _LENT.discard(self.model)
         for hook in self._hooks:
             hook.remove()
         for module, training in self._training:
             module.training = training
         for parameter, requires_grad in self._requires_grad:
             parameter.requires_grad_(requires_grad)
+        self.ended = True  # at the end: what an interrupt leaves undone is done the next time
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_lent"):
+            self.end()
+
+
+def _nobody() -> None:
+    return None
 
 
 def _contiguous_input(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dab.parts.transaction import Recorded
+
 __all__ = ["RunningMean"]
 
 
-class RunningMean:
+class RunningMean(Recorded):
     """Mean of a sequence in which older values count less, by `decay` a value.
 
     >>> mean = RunningMean(decay=0.5)

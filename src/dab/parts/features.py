@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dab.parts.transaction import Recorded
+
 __all__ = ["FeatureSource", "Features", "check_source"]
 
 FeatureSource = Callable[[Tensor], Tensor] | str | None
 
 
-class Features:
+class Features(Recorded):
     """Taps features out of a model's forward passes.
 
     Args:
@@ -35,6 +37,7 @@ class Features:
     def __init__(self, model: nn.Module, source: FeatureSource = None) -> None:
         check_source(model, source)
         self.source = source
+        self._seen: list[Any] = []
         named = dict(model.named_modules())
         self._layers = (
             [named[source]]
@@ -52,20 +55,14 @@ class Features:
         if callable(self.source):
             return forward(), _rows(self.source(images), len(images), "features=")
         seen: list[Any] = []
-
-        def tap(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if self.source is not None:
-                seen.append(output)
-            elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
-                seen.append(inputs[0])
-
-        taps = [layer.register_forward_hook(tap) for layer in self._layers]
+        self._seen = seen
+        for layer in self._layers:
+            layer.register_forward_hook(self._tap)
         try:
             with _eager():
                 output = forward()
         finally:
-            for handle in taps:
-                handle.remove()
+            self.rollback()
         if not seen:
             raise ValueError(
                 "no layer saw one row of features per image: name the layer before the classifier, "
@@ -73,6 +70,23 @@ class Features:
             )
         where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
         return output, _rows(seen[-1], len(images), where)
+
+    def savepoint(self) -> None:
+        """Between calls, no hook is in place."""
+
+    def rollback(self, token: None = None) -> None:
+        """Remove the hooks that a forward pass, or an interrupted one, has left."""
+        self._seen = []
+        for layer in self._layers:
+            for key, hook in list(layer._forward_hooks.items()):
+                if getattr(hook, "__self__", None) is self:
+                    del layer._forward_hooks[key]
+
+    def _tap(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.source is not None:
+            self._seen.append(output)
+        elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
+            self._seen.append(inputs[0])
 
 
 def check_source(model: nn.Module, source: FeatureSource) -> None:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 __all__ = ["NamedTensors"]
 
 
 class NamedTensors:
-    """A tensor for every one of some names, or for none; saved and restored by name."""
+    """A tensor for each of some names and shapes, or for none; saved and restored by name."""
 
-    def __init__(self, names: Sequence[str], tensors: Sequence[Tensor] = ()) -> None:
-        self.names = list(names)
+    def __init__(self, shapes: Mapping[str, torch.Size], tensors: Sequence[Tensor] = ()) -> None:
+        self.shapes = dict(shapes)
         self.tensors = list(tensors)
 
     def state_dict(self) -> dict[str, Tensor]:
-        names = self.names if self.tensors else []
+        names = self.shapes if self.tensors else ()
         return {name: tensor.clone() for name, tensor in zip(names, self.tensors, strict=True)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over tensors of the same names, whether there were any before or not."""
-        if state and state.keys() != set(self.names):
-            raise ValueError(f"the state has tensors for other names: {sorted(state)[:5]}")
-        self.tensors = [state[name].clone() for name in self.names] if state else []
+        """Take over tensors of the same names and shapes, or that there are none."""
+        if state and {name: tensor.shape for name, tensor in state.items()} != self.shapes:
+            raise ValueError(f"it has tensors of other names or shapes: {sorted(state)[:5]}")
+        self.tensors = [state[name].clone() for name in self.shapes] if state else []

@@ -192,7 +192,12 @@ def checked(init: Init) -> Init:
                 if value is None or type(value) in (bool, int, float, str)
             }
             arguments, named = bound.args[1:], bound.kwargs
-        init(self, *arguments, **named)
+        try:
+            init(self, *arguments, **named)
+        except BaseException:
+            if "borrowed" in self.__dict__:
+                self.borrowed.end()  # what fails leaves the model as it was
+            raise
 
     return typing.cast(Init, check_first)
 
@@ -250,14 +255,14 @@ def _fitted(annotation: Any, value: Any) -> Any:
 
 
 def _fitted_to_one(kinds: tuple[Any, ...], value: Any) -> Any:
-    failures = []
+    failures: set[type[Exception]] = set()
     for kind in kinds:
         try:
             return _fitted(kind, value)
         except (TypeError, ValueError) as error:  # noqa: PERF203
-            failures.append(error)
+            failures.add(type(error))  # not the error, whose traceback would keep all frames
     # If the value is of one of the types, then the range is what is wrong with it.
-    raise next((error for error in failures if isinstance(error, ValueError)), failures[0])
+    raise ValueError if ValueError in failures else TypeError
 
 
 def _number(kind: type, value: Any) -> Any:

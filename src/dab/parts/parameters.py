@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from dab.parts.transaction import Recorded
 
 __all__ = ["TrainedParameters", "bernoulli", "total_norm"]
 
@@ -41,7 +44,23 @@ def bernoulli(count: int, probability: float, generator: torch.Generator) -> Ten
     return positions[1:][positions[1:] < count]
 
 
-class TrainedParameters:
+@dataclass
+class _Values:
+    """Masters and optimizer state, copied before they change."""
+
+    masters: list[Tensor]
+    optimizer: dict[Tensor, dict[str, Any]]
+
+
+@dataclass
+class _Token:
+    """What a rollback needs: filled in just before something changes."""
+
+    values: _Values | None = None
+    swapped: Sequence[tuple[nn.Parameter, Tensor]] = ()
+
+
+class TrainedParameters(Recorded):
     """Trained parameters of a model, changed in place, with their source values kept beside them.
 
     The optimizer works on `masters`: aliases of the parameters in float32 or wider. For a
@@ -71,6 +90,9 @@ class TrainedParameters:
             ]
             self.source = [master.detach().clone() for master in self.masters]
         self.optimizer = optimizer(self.masters) if self.masters else None
+        self._known_entries: dict[torch.dtype, dict[str, tuple[torch.dtype, bool]]] = {}
+        self._token = _Token()
+        self._recording = False
 
     @property
     def device(self) -> torch.device:
@@ -116,19 +138,113 @@ class TrainedParameters:
             )
         return found if torch.isfinite(total_norm(found)) else None
 
-    def step(self, gradients: Sequence[Tensor | None]) -> None:
-        """One step of the optimizer."""
+    def step(self, gradients: Sequence[Tensor | None]) -> bool:
+        """One step of the optimizer. False, with the step undone, if a number is not finite."""
         assert self.optimizer is not None, "there are no parameters to train"
+        before = self._copy()
         for master, gradient in zip(self.masters, gradients, strict=True):
             master.grad = gradient
-        self.optimizer.step()
+        finite = self._stepped()
         self.optimizer.zero_grad()
+        if not finite:
+            self._return_to(before)
+        return finite
+
+    def _stepped(self) -> bool:
+        assert self.optimizer is not None
+        try:
+            self.optimizer.step()
+        except RuntimeError as error:
+            if "without overflow" not in str(error):  # how torch refuses a factor beyond float32
+                raise
+            return False
         self._write_back()
+        return self._is_finite()
+
+    def _is_finite(self) -> bool:
+        """Whether all values and what the optimizer remembers of them are finite numbers."""
+        assert self.optimizer is not None
+        remembered = [
+            value
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor) and value.is_floating_point()
+        ]
+        values = [master.detach() for master in self.masters]
+        values += [
+            p.detach()
+            for p, m in zip(self.parameters, self.masters, strict=True)
+            if p.dtype != m.dtype
+        ]
+        # The largest size carries every NaN and infinity, without a mask of all numbers.
+        largest = torch._foreach_norm(values + remembered, ord=math.inf)
+        return all(
+            math.isfinite(size)
+            for size in torch.stack([size.cpu().double() for size in largest]).tolist()
+        )
+
+    @contextmanager
+    def swapped(self, values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
+        """Other values for some parameters of the model, for a forward pass without gradients.
+
+        Swaps pointers, and puts them back: nothing is copied.
+        """
+        pairs = list(values)
+        originals = [(parameter, parameter.data) for parameter, _ in pairs]
+        self._token.swapped = originals  # before the first is swapped
+        try:
+            for parameter, value in pairs:
+                parameter.data = value
+            yield
+        finally:
+            self._unswap(self._token)
+
+    @staticmethod
+    def _unswap(token: _Token) -> None:
+        for parameter, original in token.swapped:
+            parameter.data = original
+        token.swapped = ()
+
+    def savepoint(self) -> _Token:
+        self._token, self._recording = _Token(), True
+        return self._token
+
+    def rollback(self, token: _Token) -> None:
+        self._unswap(token)
+        for master in self.masters:
+            master.grad = None
+        if token.values is not None:
+            self._return_to(token.values)
+
+    def release(self) -> None:
+        self._token, self._recording = _Token(), False
+
+    def _copy(self) -> _Values:
+        """The values as they are, before they change; the first copy since the savepoint stays."""
+        masters = [master.detach().clone() for master in self.masters]
+        state = {} if self.optimizer is None else _cloned(self.optimizer.state)
+        copied = _Values(masters, state)
+        if self._recording and self._token.values is None:
+            self._token.values = copied
+        return copied
+
+    def _before_change(self) -> None:
+        if self._recording and self._token.values is None:
+            self._copy()
+
+    @torch.no_grad()
+    def _return_to(self, values: _Values) -> None:
+        torch._foreach_copy_(self.masters, values.masters)
+        self._write_back()
+        if self.optimizer is not None:
+            state = _cloned(values.optimizer)  # the copy may be needed again
+            self.optimizer.state.clear()
+            self.optimizer.state.update(state)
 
     @contextmanager
     def moved(self, directions: Sequence[Tensor | None], distance: float) -> Iterator[None]:
         """The weights moved along some directions, and put back exactly afterwards."""
-        here = [master.detach().clone() for master in self.masters]
+        here = self._copy().masters
         try:
             for master, direction in zip(self.masters, directions, strict=True):
                 if direction is not None:
@@ -141,11 +257,13 @@ class TrainedParameters:
 
     def ensemble(self, keep: float) -> None:
         """Pull the weights softly back to the source: theta <- keep theta + (1 - keep) theta_0."""
+        self._before_change()
         torch._foreach_lerp_(self.masters, self.source, 1 - keep)
         self._write_back()
 
     def restore_some(self, probability: float, generator: torch.Generator) -> None:
         """Each single number returns to its source value with this probability."""
+        self._before_change()
         for master, source in zip(self.masters, self.source, strict=True):
             chosen = bernoulli(master.numel(), probability, generator).to(master.device)
             index = torch.unravel_index(chosen, master.shape)  # whatever the memory layout
@@ -155,6 +273,7 @@ class TrainedParameters:
     def restore(self) -> None:
         """Source values, and an optimizer that remembers nothing."""
         if self.optimizer is not None:
+            self._before_change()
             torch._foreach_copy_(self.masters, self.source)
             self._write_back()
             self.optimizer.state.clear()
@@ -168,18 +287,8 @@ class TrainedParameters:
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over a state; a ValueError before anything changes if it is of other parameters."""
-        if state.keys() != set(self.names):
-            odd = sorted(state.keys() ^ set(self.names))
-            raise ValueError(f"the state is of other parameters: only one side has {odd[:5]}")
-        for name, master in zip(self.names, self.masters, strict=True):
-            for key, tensor in state[name].items():
-                if not isinstance(tensor, Tensor) or tensor.shape not in (master.shape, ()):
-                    raise ValueError(
-                        f"the state's {key} of parameter {name!r} does not fit its shape "
-                        f"{tuple(master.shape)}"
-                    )
-            if state[name]["value"].shape != master.shape:
-                raise ValueError(f"the state has no value of parameter {name!r}")
+        self.check_state_dict(state)
+        self._before_change()
         for name, master in zip(self.names, self.masters, strict=True):
             master.copy_(state[name]["value"])
             if self.optimizer is not None:
@@ -189,6 +298,39 @@ class TrainedParameters:
                     if key != "value"
                 }
         self._write_back()
+
+    def check_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse names, shapes, precisions and optimizer entries other than these parameters'."""
+        if state.keys() != set(self.names):
+            odd = sorted(state.keys() ^ set(self.names))
+            raise ValueError(f"the state is of other parameters: only one side has {odd[:5]}")
+        for name, master in zip(self.names, self.masters, strict=True):
+            found = {key: _kind(tensor) for key, tensor in state[name].items()}
+            value = {"value": (master.dtype, master.shape)}
+            entries = {
+                key: (dtype, torch.Size() if single else master.shape)
+                for key, (dtype, single) in self._entries(master.dtype).items()
+            }
+            if found not in (value, value | entries):
+                raise ValueError(f"parameter {name!r} has {found}, not {value | entries}")
+
+    def _entries(self, dtype: torch.dtype) -> dict[str, tuple[torch.dtype, bool]]:
+        """What the optimizer remembers of a parameter: dtype, and whether it is a single number."""
+        if self.optimizer is None:
+            return {}
+        if dtype not in self._known_entries:
+            probe = torch.zeros(2, dtype=dtype, requires_grad=True)
+            probe.grad = torch.zeros_like(probe)
+            (group,) = self.optimizer.param_groups
+            options = {key: value for key, value in group.items() if key in self.optimizer.defaults}
+            optimizer = type(self.optimizer)([probe], **options)
+            optimizer.step()
+            self._known_entries[dtype] = {
+                key: (value.dtype, value.ndim == 0)
+                for key, value in optimizer.state[probe].items()
+                if isinstance(value, Tensor)
+            }
+        return self._known_entries[dtype]
 
     def _remembered(self, master: Tensor) -> dict[str, Tensor]:
         if self.optimizer is None:
@@ -205,3 +347,18 @@ class TrainedParameters:
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             if parameter.data_ptr() != master.data_ptr():
                 parameter.copy_(master)
+
+
+def _kind(value: Any) -> tuple[torch.dtype, torch.Size] | str:
+    return (value.dtype, value.shape) if isinstance(value, Tensor) else type(value).__name__
+
+
+def _cloned(state: Mapping[Tensor, Mapping[str, Any]]) -> dict[Tensor, dict[str, Any]]:
+    """A copy of an optimizer's state."""
+    return {
+        master: {
+            key: value.clone() if isinstance(value, Tensor) else value
+            for key, value in remembered.items()
+        }
+        for master, remembered in state.items()
+    }

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dab.parts.transaction import Recorded
+
 __all__ = ["RingBuffer"]
 
 
-class RingBuffer:
+class RingBuffer(Recorded):
     """Holds the last `capacity` rows that were pushed, in columns that belong together.
 
     >>> ring = RingBuffer(capacity=3)
@@ -27,6 +29,7 @@ class RingBuffer:
         self.capacity = capacity
         self._columns: list[Tensor] = []
         self._pushed = 0
+        self._overwritten: list[tuple[Tensor, Tensor, Tensor]] | None = None  # if recording
 
     def __len__(self) -> int:
         return min(self._pushed, self.capacity)
@@ -44,8 +47,23 @@ class RingBuffer:
         kept = min(count, self.capacity)
         places = torch.arange(self._pushed + count - kept, self._pushed + count) % self.capacity
         for column, part in zip(self._columns, rows, strict=True):
-            column[places.to(column.device)] = part[count - kept :].to(column)
+            where = places.to(column.device)
+            if self._overwritten is not None:
+                self._overwritten.append((column, where, column[where]))
+            column[where] = part[count - kept :].to(column)
         self._pushed += count
+
+    def savepoint(self) -> Any:
+        self._overwritten = []
+        return self._columns, self._pushed, self._overwritten
+
+    def rollback(self, token: Any) -> None:
+        self._columns, self._pushed, overwritten = token
+        for column, where, rows in reversed(overwritten):
+            column[where] = rows
+
+    def release(self) -> None:
+        self._overwritten = None
 
     def state_dict(self) -> dict[str, Any]:
         return {"columns": [column.clone() for column in self.columns], "pushed": self._pushed}

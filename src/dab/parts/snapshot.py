@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import Tensor
+
+from dab.parts.options import Option
 
 __all__ = ["restore", "snapshot"]
 
@@ -26,16 +28,16 @@ def restore(memory: Any, saved: Mapping[str, Any]) -> None:
     """Fill a fresh dataclass from a snapshot; a ValueError names the field that does not fit."""
     names = {field.name for field in fields(memory)}
     if saved.keys() != names:
-        raise ValueError(f"the state should have {sorted(names)}, but has {sorted(saved)}")
+        raise ValueError(f"it should have {sorted(names)}, but has {sorted(saved)}")
+    hints = get_type_hints(type(memory), include_extras=True)
     for name, value in saved.items():
         fresh = getattr(memory, name)
         if hasattr(fresh, "load_state_dict"):
             if value is not None:  # a buffer that was left out stays empty
                 fresh.load_state_dict(value)
             continue
-        if isinstance(fresh, Tensor) and (
-            not isinstance(value, Tensor) or value.shape != fresh.shape
-        ):
-            raise ValueError(f"the state's {name} is not a tensor of shape {tuple(fresh.shape)}")
+        Option(name, hints[name]).check(value)
+        if isinstance(fresh, Tensor) and value.shape != fresh.shape:
+            raise ValueError(f"{name} is not a tensor of shape {tuple(fresh.shape)}")
         copied = _copied(value)
         setattr(memory, name, copied.to(fresh.device) if isinstance(fresh, Tensor) else copied)

@@ -16,8 +16,10 @@ class Step:
     replaced: int = 0  # of those, how many took another sample's place
     fill: int = 0  # samples in the buffer after the call
     updated: bool = False
-    skipped: bool = False  # nothing was learned, because a number was not finite
+    skipped: bool = False  # something was not learned, because a number was not finite
     loss: float | None = None  # of the update
+
+    reason = ""  # why this call did or did not update, in words; not one of the numbers
 
 
 @dataclass
@@ -31,10 +33,13 @@ class Totals:
     updates: int = 0
     skipped: int = 0
 
-    def add(self, step: Step) -> None:
-        self.calls += 1
-        self.samples += step.samples
-        self.admitted += step.admitted
-        self.replaced += step.replaced
-        self.updates += step.updated
-        self.skipped += step.skipped
+    def plus(self, step: Step) -> Totals:
+        """The totals with one more call."""
+        return Totals(
+            calls=self.calls + 1,
+            samples=self.samples + step.samples,
+            admitted=self.admitted + step.admitted,
+            replaced=self.replaced + step.replaced,
+            updates=self.updates + step.updated,
+            skipped=self.skipped + step.skipped,
+        )

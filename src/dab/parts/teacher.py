@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from dab.parts.parameters import TrainedParameters
+from dab.parts.transaction import Recorded
 
 __all__ = ["Teacher"]
 
 
-class Teacher:
+class Teacher(Recorded):
     """A second set of values for the trained parameters, which starts at the source.
 
     The rest of the network is shared: `adapter.run(images, teacher.parameters)` swaps the values
@@ -30,7 +31,8 @@ class Teacher:
 
     def follow(self, keep: float) -> None:
         """theta' <- keep theta' + (1 - keep) theta."""
-        torch._foreach_lerp_(self._values, self._weights.masters, 1 - keep)
+        masters = [master.detach() for master in self._weights.masters]
+        self._values = list(torch._foreach_lerp(self._values, masters, 1 - keep))
 
     def state_dict(self) -> dict[str, Tensor]:
         names = self._weights.names
@@ -41,4 +43,5 @@ class Teacher:
         for name, value in zip(self._weights.names, self._values, strict=True):
             if state[name].shape != value.shape:
                 raise ValueError(f"the state's teacher has another shape of parameter {name!r}")
-            value.copy_(state[name])
+        pairs = zip(self._weights.names, self._values, strict=True)
+        self._values = [state[name].to(value, copy=True) for name, value in pairs]

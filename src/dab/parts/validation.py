@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 __all__ = ["check_images", "logits_of"]
 
 
-def check_images(images: Any, like: Tensor | None) -> None:
-    """Refuse what is no batch of finite images, or is unlike the stream so far (an empty batch).
+def check_images(images: Any, like: Tensor | None) -> tuple[float, float]:
+    """Refuse what is not a batch of finite images like those so far; the extreme pixels.
+
+    `like` is an empty batch with the shape and dtype of the stream so far.
 
     >>> check_images(torch.zeros(3, 8, 8), None)
     Traceback (most recent call last):
@@ -26,7 +29,8 @@ def check_images(images: Any, like: Tensor | None) -> None:
         raise ValueError(f"the batch is empty: its shape is {tuple(images.shape)}")
     if not images.is_floating_point():
         raise ValueError(
-            f"images must be floats, got {images.dtype}: use images.float() / 255 for 8-bit ones"
+            f"images must be floats or uint8, got {images.dtype}: use images.float() / 255 for "
+            "8-bit pixels"
         )
     if like is not None and (images.shape[1:] != like.shape[1:] or images.dtype != like.dtype):
         raise ValueError(
@@ -34,22 +38,39 @@ def check_images(images: Any, like: Tensor | None) -> None:
             f"{like.dtype} of {tuple(like.shape[1:])}: call reset() before a new stream"
         )
     # The extremes carry every NaN and infinity, in one pass and without a mask of all pixels.
-    if not all(math.isfinite(extreme) for extreme in torch.aminmax(images)):
+    lowest, highest = (extreme.item() for extreme in torch.aminmax(images))
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
         bad = (~torch.isfinite(images).flatten(1).all(dim=1)).nonzero().flatten().tolist()
         raise ValueError(f"samples {bad} of the batch have NaN or infinite pixels")
+    return lowest, highest
 
 
 def logits_of(output: Any, samples: int, classes: int | None) -> Tensor:
-    """The logits in a model's output: the output itself, or its `logits` (Hugging Face)."""
-    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    """The logits in a model's output.
+
+    That is the output itself, its `logits` (an attribute or a key), or the first of a tuple.
+
+    >>> logits_of({"logits": torch.zeros(2, 10), "loss": None}, 2, None).shape
+    torch.Size([2, 10])
+    """
+    logits = output
+    if isinstance(output, Mapping):
+        logits = output.get("logits")
+    elif isinstance(output, tuple | list) and output and not hasattr(output, "logits"):
+        logits = output[0]
+    elif not isinstance(output, Tensor):
+        logits = getattr(output, "logits", None)
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != samples:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
-        raise ValueError(f"the model must put out ({samples}, classes) logits, got {got}")
+        raise ValueError(
+            f"the model must return ({samples}, classes) logits, got {got}: wrap it so that it "
+            'returns the logits alone, or under the key "logits"'
+        )
     if logits.shape[1] < 2:
-        raise ValueError("the model puts out a single class: there is nothing to adapt to")
+        raise ValueError("the model returns a single class: there is nothing to adapt to")
     if classes is not None and logits.shape[1] != classes:
         raise ValueError(
-            f"the model puts out {logits.shape[1]} classes, the stream so far has {classes}: "
+            f"the model returns {logits.shape[1]} classes, the stream so far has {classes}: "
             "call reset() before a new stream"
         )
     return logits

@@ -438,7 +438,7 @@ def bad_inputs() -> dict[str, Tensor]:
     return {
         "empty": torch.zeros(0, 3, SIZE, SIZE),
         r"\(n, channels, height, width\)": image,
-        "floats": torch.zeros(2, 3, SIZE, SIZE, dtype=torch.uint8),
+        "floats": torch.zeros(2, 3, SIZE, SIZE, dtype=torch.int64),
         r"samples \[1\] .* NaN": torch.stack([image, torch.full_like(image, float("nan"))]),
         r"samples \[0, 1\] .* infinite": torch.full((2, 3, SIZE, SIZE), -float("inf")),
         rf"\(3, {2 * SIZE}, {2 * SIZE}\)": torch.zeros(2, 3, 2 * SIZE, 2 * SIZE),
