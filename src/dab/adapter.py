@@ -349,7 +349,7 @@ class Adapter(nn.Module, ABC):
                 "single",
                 "%s: a call with a single image, whose statistics are those of one scene: "
                 "BatchNorm layers need batches, so expect worse answers than the source model's, "
-                'or use statistics="mixed"',
+                'or use statistics="ema"',
                 self.name,
             )
         if self.answers_after_update and self.classes is not None:

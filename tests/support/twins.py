@@ -195,7 +195,7 @@ class SlowStatistics(SlowBatchNorm):
 
     def __init__(self, layer: nn.modules.batchnorm._BatchNorm, kind: str) -> None:
         super().__init__(layer)
-        self.kind = kind
+        self.kind, self.follows = kind, True
 
     def forward(self, x: Tensor) -> Tensor:
         channels = []
@@ -203,15 +203,12 @@ class SlowStatistics(SlowBatchNorm):
             values = x[:, c]
             mean = sum(v.sum() for v in values) / values.numel()
             variance = sum(((v - mean) ** 2).sum() for v in values) / values.numel()
-            if self.kind == "mixed":
-                mean = (len(x) * mean + 16 * self.mean[c]) / (len(x) + 16)
-                variance = (len(x) * variance + 16 * self.variance[c]) / (len(x) + 16)
             if self.kind == "ema":
-                mean, variance = (
-                    self.mean[c] * 0.9 + mean * 0.1,
-                    self.variance[c] * 0.9 + variance * 0.1,
-                )
-                self.mean[c], self.variance[c] = mean.detach(), variance.detach()
+                n = len(x)
+                mean = (16 * self.mean[c] + n * mean) / (16 + n)
+                variance = (16 * self.variance[c] + n * variance) / (16 + n)
+                if self.follows:
+                    self.mean[c], self.variance[c] = mean.detach(), variance.detach()
             normal = (values - mean) / (variance + self.eps).sqrt()
             channels.append(self.weight[c] * normal + self.bias[c])
         return torch.stack(channels, dim=1)

@@ -101,7 +101,7 @@ class DAB(Adapter):
         filling: Filling = "wait",
         storage: StorageKind = "auto",
         device: Device = None,
-        statistics: StatisticsKind = "mixed",
+        statistics: StatisticsKind = "ema",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,

@@ -9,6 +9,7 @@ from dab.outputs import Laplacian
 from dab.outputs.lame import Affinity
 from dab.parts.features import FeatureSource
 from dab.parts.options import Count, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["LAME"]
@@ -23,6 +24,7 @@ class LAME(Source):
         neighbors: k of the affinity between the samples of a batch.
         affinity: "knn" (LAME's paper), "rbf" or "linear"; see `dab.outputs.Laplacian`.
         features: where to find features; see `dab.parts.features.Features`.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
     """
 
@@ -38,7 +40,8 @@ class LAME(Source):
         neighbors: Count = 5,
         affinity: Affinity = "knn",
         features: FeatureSource = None,
+        statistics: StatisticsKind = "source",
         seed: Seed = 0,
     ) -> None:
         output = Laplacian(neighbors, affinity)
-        super().__init__(model, seed=seed, output=output, features=features)
+        super().__init__(model, statistics=statistics, seed=seed, output=output, features=features)

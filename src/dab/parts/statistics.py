@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -15,17 +14,17 @@ from dab.parts.batch_norm import (
     RunningStatistics,
     batch_moments,
     renormalize,
-    source_moments,
     use_batch_statistics,
 )
 from dab.parts.layers import BatchNorm, batch_norms
 
 __all__ = ["Statistics", "StatisticsKind"]
 
-StatisticsKind = Literal["source", "batch", "mixed", "ema"]
+StatisticsKind = Literal["source", "batch", "ema"]
 
-# As many images as the source statistics count for among those of a batch, in "mixed".
-SOURCE_IMAGES = 16
+# In "ema", the images of an answer count against so many before them. Chosen with DAB on a
+# BatchNorm net and held-out corruptions; see docs/methods.md.
+RECENT = 16
 
 
 class Statistics(RunningStatistics):
@@ -33,11 +32,12 @@ class Statistics(RunningStatistics):
 
     Args:
         model: the classifier. Without BatchNorm layers that track statistics, nothing changes.
-        kind: "source" (the layers' own), of the "batch", "mixed" (the batch's, and the source's
-            as those of 16 more images), or "ema": running averages over the stream, which each
-            answer moves first, by the layer's momentum. "train" is for methods that mark their
-            training passes: as in torch's train mode, these use the batch's statistics and move
-            the running averages, with which the answers are normalized.
+        kind: "source" (the layers' own), of the "batch", or "ema": running averages over the
+            stream that start at the source's. An answer to n images first moves them by
+            n / (n + 16), so that batches follow a new domain at once, and single images work;
+            other forward passes weigh their images in likewise, and move nothing. "train" is for
+            methods that mark their training passes: as in torch's train mode, these use the
+            batch's statistics and move running averages, by which answers are normalized.
     """
 
     def __init__(self, model: nn.Module, kind: StatisticsKind | Literal["train"]) -> None:
@@ -78,32 +78,19 @@ class Statistics(RunningStatistics):
             self._training = self._moving = False
 
     def _used(self, name: str, layer: nn.Module, x: Tensor) -> Moments | None:
-        assert isinstance(layer, BatchNorm)
         batch = batch_moments(x)
-        if self.kind == "mixed":
-            return batch and _mixed(layer, batch, len(x))
+        if batch is None:
+            return self[name]
         if self.kind == "ema":
-            moves = self._answering and batch is not None
-            return self.follow(name, batch, _momentum(layer)) if moves else self[name]
-        if not self._training or batch is None:
+            share = len(x) / (len(x) + RECENT)
+            weighed = self.follow if self._answering else self.towards
+            return weighed(name, batch, share)
+        if not self._training:
             return self[name]
         if self._moving:
-            mean, variance = batch
+            assert isinstance(layer, BatchNorm)
+            mean, variance = (moment.detach() for moment in batch)
             values = x.numel() // x.shape[1]
-            with torch.no_grad():  # torch's running variance is unbiased
-                unbiased = variance * (values / (values - 1))
-                self.follow(name, (mean, unbiased), _momentum(layer))
+            unbiased = variance * (values / (values - 1))  # as torch's running variance is
+            self.follow(name, (mean, unbiased), 0.1 if layer.momentum is None else layer.momentum)
         return batch
-
-
-def _mixed(layer: BatchNorm, batch: Moments, images: int) -> Moments:
-    share = images / (images + SOURCE_IMAGES)
-    mean, variance = (
-        (1 - share) * own.to(seen) + share * seen
-        for own, seen in zip(source_moments(layer), batch, strict=True)
-    )
-    return mean, variance
-
-
-def _momentum(layer: BatchNorm) -> float:
-    return 0.1 if layer.momentum is None else layer.momentum
