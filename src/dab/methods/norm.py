@@ -45,7 +45,7 @@ class Norm(Source):
         self,
         model: nn.Module,
         *,
-        statistics: Literal["alpha"] | StatisticsKind = "batch",
+        statistics: StatisticsKind | Literal["alpha"] = "batch",
         alpha: Share = 0.1,
         seed: Seed = 0,
         output: OutputOption = None,
