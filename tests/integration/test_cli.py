@@ -312,17 +312,18 @@ def test_bench_runs_a_grid(capsys):
 
 @pytest.mark.usefixtures("tiny")
 def test_options_replace_those_of_a_suite():
-    register_suite("small")(small)
-    corruptions = ["--corruptions", "contrast"]
-    assert main(["bench", *HERE, "--suite", "small", "--setting", "mixed", *corruptions]) == 0
-    lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
-    assert [(line["method"], line["setting"], line["seeds"]) for line in lines] == [
-        ("source", "mixed", "5"),
-        ("tent", "mixed", "5"),
-    ]
-    assert main(["bench", *HERE, "--suite", "small", "--seeds", "6", *corruptions]) == 0
-    lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
-    assert [(line["setting"], line["seeds"]) for line in lines] == [("correlated", "6")] * 2
+    with SUITES.scope():
+        register_suite("small")(small)
+        corruptions = ["--corruptions", "contrast"]
+        assert main(["bench", *HERE, "--suite", "small", "--setting", "mixed", *corruptions]) == 0
+        lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
+        assert [(line["method"], line["setting"], line["seeds"]) for line in lines] == [
+            ("source", "mixed", "5"),
+            ("tent", "mixed", "5"),
+        ]
+        assert main(["bench", *HERE, "--suite", "small", "--seeds", "6", *corruptions]) == 0
+        lines = list(csv.DictReader(Path("results/small.csv").read_text().splitlines()))
+        assert [(line["setting"], line["seeds"]) for line in lines] == [("correlated", "6")] * 2
 
 
 def small() -> Grid:

@@ -17,8 +17,10 @@ import torch
 
 import dab
 import dab.testing
+from dab.benchmark.tasks.registry import TASKS
 from dab.cli import parser
 from dab.cli.bench import chosen_grid, is_bare
+from dab.parts import options
 from dab.registry import METHODS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,6 +114,19 @@ def test_every_method_is_in_the_readme_and_on_the_api_page():
     assert {dab.method(name).__name__ for name in own_methods()} == set(members.split(", "))
 
 
+def test_the_api_page_states_the_ranges_of_options():
+    page = (ROOT / "docs/api.md").read_text()
+    rows = re.findall(r"^\| `(\w+)`.* \| (float|int) (.*) \|", page, re.MULTILINE)
+    stated = {name: (kind, words) for name, kind, words in rows}
+    ranges = {
+        name: (alias.__origin__.__name__, check.words)
+        for name, alias in vars(options).items()
+        for check in getattr(alias, "__metadata__", ())
+        if isinstance(check, options.Range) and name != "Positive"  # on the line of Rate
+    }
+    assert stated == ranges
+
+
 NOTEBOOKS = {
     "own_model": ["63 classes in a buffer of 64", "identical to the bit: True"],
     "demo": ["classes in the buffer at the end"],
@@ -162,8 +177,9 @@ def test_the_commands_of_the_documents_are_right(document):
 def test_the_grids_of_the_benchmark_guide_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAB_CACHE", str(tmp_path / "cache"))
-    for example in blocks("docs/benchmark.md", "python"):
-        exec(example, {"__name__": "example"})
+    with TASKS.scope():
+        for example in blocks("docs/benchmark.md", "python"):
+            exec(example, {"__name__": "example"})
     shown = capsys.readouterr().out
     assert "### glyphs, correlated" in shown
     assert "### squares, correlated" in shown

@@ -216,7 +216,7 @@ def test_labels_say_what_tells_rows_apart(report):
     assert labels_of(report, "correlated") == labels
     rows = stream_in(report, "correlated").rows
     assert [row.label.variant for row in rows] == [0, 0, 0, 0, 0, 1]
-    assert rows[5].label.phrase == "DAB (M = 16)"
+    assert rows[5].label.phrase == "DAB (M\u00a0=\u00a016)"
 
 
 def test_rows_that_differ_in_anything_else_are_told_apart(out, tmp_path):

@@ -153,7 +153,6 @@ CHANGES_NOTHING = [
     *(f"dab.data.{name}" for name in ("errors", "make_imagenet_c", "verify")),
     "dab.data.datasets",
     "dab.data.datasets.cifar_c",  # the pixels are on the card
-    "dab.data.datasets.gtsrb",  # reads by folder and images
     "dab.data.datasets.imagenet*",  # the list of images is on the card
     "dab.methods",  # registers
     "dab.models",

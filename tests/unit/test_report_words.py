@@ -63,7 +63,7 @@ def test_the_best_row_is_named_with_its_domains():
     assert said(row("DAB", 29.94, worse_domains=2), row("TENT", 58.0), row("NOTE", 39.0)) == [
         "DAB has the lowest error, 29.9 %, 10.1 points below the source model; it is worse than "
         "the source model in 2 of 3 domains.",
-        "TENT (58.0 %) is worse than the source model.",
+        "TENT at 58.0 % is worse than the source model.",
     ]
     assert said(row("DAB", 39.0, worse_domains=0), row("NOTE", 40.0)) == [
         "DAB has the lowest error, 39.0 %, 1.0 point below the source model; it is not worse in "
@@ -96,10 +96,10 @@ def test_it_says_if_nothing_beats_the_source():
 def test_many_losers_are_counted():
     losers = [row(f"L{n}", 50.0 + n) for n in range(4)]
     assert said(row("DAB", 30.0), *losers[:2])[1] == (
-        "L1 (51.0 %) and L0 (50.0 %) are worse than the source model."
+        "L1 at 51.0 % and L0 at 50.0 % are worse than the source model."
     )
     assert said(row("DAB", 30.0), *losers)[1] == (
-        "4 of 5 variants are worse than the source model, L3 (53.0 %) by the most."
+        "4 of 5 variants are worse than the source model, L3 at 53.0 % by the most."
     )
 
 

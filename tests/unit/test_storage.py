@@ -58,8 +58,8 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
     assert names(folder) == {CHECKPOINT, "progress.json"}
     (progress,) = progresses(store)
     assert (progress.card.run_id, progress.seen) == (folder.name, seen[5])
-    (underway,) = (found for found in gather(store)["runs"].values() if "seen" in found)
-    assert underway["seen"] == seen[5]
+    (underway,) = (run.state for run in gather(store).runs.values() if run.state is not None)
+    assert underway.seen == seen[5]
     resumed = run(cell, task, store, cache=tmp_path / "cache", watch=stop)
     assert len(seen) == 15
     assert names(folder) == {"result.json", "trace.npz"}

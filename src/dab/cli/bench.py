@@ -176,14 +176,15 @@ def plan(grid: Grid, chosen: argparse.Namespace) -> int:
     tables.show(tables.by_cell([job.cell for job in jobs]), console)
     tables.show({"counts": count_lines(counts)}, console)
     device, total, measured = grid.compute.device, 0.0, []
-    for speed in speeds(jobs):
-        needed = sum(hours(one, speed) for one in counts if one.data == speed.data)
-        total += needed
-        measured.append({**speed._asdict(), "hours": needed})
-        console.print(
-            f"{speed.data}: {needed:,.1f} hours at {speed.images_per_second:,.0f} images/s",
-            soft_wrap=True,
-        )
+    with Console(stderr=True).status("measuring the speed of the models"):
+        for speed in speeds(jobs):
+            needed = sum(hours(one, speed) for one in counts if one.data == speed.data)
+            total += needed
+            measured.append({**speed._asdict(), "hours": needed})
+            console.print(
+                f"{speed.data}: {needed:,.1f} hours at {speed.images_per_second:,.0f} images/s",
+                soft_wrap=True,
+            )
     console.print(
         f"Total: about {total:,.1f} hours on one device like this one ({device}), without reading "
         "images. The speed is that of the plain model, measured just now; forwards are images "

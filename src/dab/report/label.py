@@ -82,7 +82,7 @@ def _name(row: Facts, rows: Sequence[Facts]) -> Label:
     printed = title(row.method)
     said = [f"{name}={row.options[name]}" for name in telling if name in row.options]
     size = [] if row.capacity is None else [f"M={row.capacity}"]
-    spaced = [] if row.capacity is None else [f"M = {row.capacity}"]
+    spaced = [] if row.capacity is None else [f"M\u00a0=\u00a0{row.capacity}"]  # on one line
     inside = ", ".join([*spaced, *said])
     rest = {name: value for name, value in row.options.items() if not _follows_size(name, row)}
     return Label(

@@ -94,7 +94,7 @@ def _listed(names: Sequence[str]) -> str:
 def _worse(adapted: Sequence[tuple[Row, Scores]]) -> list[str]:
     """On the rows that lose against not adapting, worst first; the best row was named already."""
     worse = [
-        f"{row.label.phrase} ({scores.error:.1f} %)" for row, scores in adapted if scores.worse
+        f"{row.label.phrase} at {scores.error:.1f} %" for row, scores in adapted if scores.worse
     ]
     if not worse:
         return ["No method is worse than the source model on average."] if len(adapted) > 1 else []
