@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -32,6 +33,7 @@ __all__ = ["Adapter"]
 logger = logging.getLogger("dab")
 
 Self = TypeVar("Self", bound="Adapter")
+T = TypeVar("T")
 
 
 class Adapter(nn.Module, ABC):
@@ -105,6 +107,7 @@ class Adapter(nn.Module, ABC):
         self._tapped: Tensor | None = None  # features of the last answer
         self._calls_since_update: int | None = None
         self._savepoint: Savepoint | None = None  # while a call has begun and not happened
+        self._calling: int | None = None  # the process that is inside a call; see `entry`
 
     # What a method implements, and what it may use.
 
@@ -213,54 +216,25 @@ class Adapter(nn.Module, ABC):
         """The logits of a batch of any size, and whatever the method learns from it."""
         images = to_images(images)
         batch = self._checked(images)
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            answer = self._call(batch).to(images.device)
-            self._count()
-            self._savepoint = None  # this very assignment is when the call happens
-            savepoint.release()
-            return answer
-        except BaseException:
-            self._recover()
-            raise
+        return self._atomically(lambda: self._counted(batch).to(images.device))
 
     @entry
     def predict(self, images: Any) -> Tensor:
         """The logits of a batch, changing nothing at all."""
         images = to_images(images)
         batch = self._checked(images)
-        self._savepoint = Savepoint(self)
-        try:
-            logits = self.answer(batch)
-            if not _is_finite(logits):
-                logits = self._answer_of_source(batch, logits)
-            return self._corrected(logits).to(images.device)
-        finally:
-            self._recover()
+        return self._atomically(lambda: self._predicted(batch).to(images.device), keep=False)
 
     @entry
     def reset(self) -> None:
         """Back to the source: weights, optimizer, memory of the stream, counters and seed."""
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            self.trained.restore()
-            self.statistics.reset()
-            if self.output is not None:
-                self.output.reset()
-            self.generator.manual_seed(self.seed)
-            self.classes = self.images_like = self.memory = self._calls_since_update = None
-            self.last, self.totals = Step(), Totals()
-            self._savepoint = None
-            savepoint.release()
-        except BaseException:
-            self._recover()
-            raise
+        self._atomically(self._restart)
 
     def train(self: Self, mode: bool = True) -> Self:
         """Changes nothing: adaptation runs the model in eval mode."""
         return self
 
-    @entry
+    @entry(after_detach=True)
     def detach(self) -> nn.Module:
         """Return the model, adapted as it is, with all its flags as they were before."""
         self.borrowed.end()
@@ -282,7 +256,7 @@ class Adapter(nn.Module, ABC):
         """`load_state_dict` from a file that `save` wrote."""
         self.load_state_dict(state_file.load_file(path), allow_options=allow_options)
 
-    @entry
+    @entry(after_detach=True)
     def state_dict(  # type: ignore[override]
         self, *, buffer: bool = True, **parent: Any
     ) -> dict[str, Any]:
@@ -304,14 +278,7 @@ class Adapter(nn.Module, ABC):
         is a ValueError before anything changes. `allow_options` accepts other options.
         """
         found = check_state(self, state, allow_options)
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            self._resume(found)
-            self._savepoint = None
-            savepoint.release()
-        except BaseException:
-            self._recover()
-            raise
+        self._atomically(lambda: self._resume(found))
 
     def _resume(self, found: State) -> None:
         self.trained.load_state_dict(found.weights)
@@ -329,11 +296,11 @@ class Adapter(nn.Module, ABC):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.load_state_dict(state)
 
-    @entry
+    @entry(after_detach=True)
     def __getstate__(self) -> dict[str, Any]:
         return dict(vars(self))
 
-    @entry
+    @entry(after_detach=True)
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
@@ -341,6 +308,39 @@ class Adapter(nn.Module, ABC):
         return twin
 
     # How a call is made.
+
+    def _atomically(self, work: Callable[[], T], keep: bool = True) -> T:
+        """Do some work such that all that it changes happens, or, if not to `keep`, nothing."""
+        self._calling = os.getpid()
+        self._savepoint = savepoint = Savepoint(self)
+        try:
+            result = work()
+            if keep:
+                self._savepoint = None  # this very assignment is when it happens
+                savepoint.release()
+            return result
+        finally:
+            self._recover()
+
+    def _counted(self, batch: Tensor) -> Tensor:
+        answer = self._call(batch)
+        self._count()
+        return answer
+
+    def _predicted(self, batch: Tensor) -> Tensor:
+        logits = self.answer(batch)
+        if not _is_finite(logits):
+            logits = self._answer_of_source(batch, logits)
+        return self._corrected(logits)
+
+    def _restart(self) -> None:
+        self.trained.restore()
+        self.statistics.reset()
+        if self.output is not None:
+            self.output.reset()
+        self.generator.manual_seed(self.seed)
+        self.classes = self.images_like = self.memory = self._calls_since_update = None
+        self.last, self.totals = Step(), Totals()
 
     def _call(self, batch: Tensor) -> Tensor:
         """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
@@ -426,10 +426,19 @@ class Adapter(nn.Module, ABC):
             last.reason = last.reason or self.progress() or self.status
 
     def _recover(self) -> None:
-        """Roll back a call that has not happened, if there is one."""
-        if self._savepoint is not None:
-            self._savepoint.rollback()
-            self._savepoint = None
+        """Roll back a call that has not happened, if there is one.
+
+        A second Ctrl-C waits until this is done, so that nobody sees half of it.
+        """
+        interrupted: KeyboardInterrupt | None = None
+        while self._savepoint is not None:
+            try:
+                self._savepoint.rollback()
+                self._savepoint = None
+            except KeyboardInterrupt as interrupt:  # noqa: PERF203
+                interrupted = interrupt
+        if interrupted is not None:
+            raise interrupted
 
     def _checked(self, images: Any) -> Tensor:
         """The batch as a method may store and train on it.
@@ -437,8 +446,6 @@ class Adapter(nn.Module, ABC):
         That is finite, like the rest of the stream, on the model's device, in the precision of a
         half-precision model, contiguous, and not an inference tensor, which autograd would refuse.
         """
-        if self.borrowed.ended:
-            raise RuntimeError("the model was returned by detach(): wrap it again to adapt it")
         like = next(self.model.parameters(), images)
         if isinstance(images, Tensor) and images.dtype == torch.float32 and like.itemsize == 2:
             images = images.to(like.dtype)
