@@ -197,6 +197,12 @@ class Adapter(nn.Module, ABC):
         return next((part for part in parts if isinstance(part, Buffer)), None)
 
     @property
+    def image_dtype(self) -> torch.dtype | None:
+        """The dtype that images are converted to: the model's; None if it has no parameters."""
+        like = next(self.model.parameters(), None)
+        return like.dtype if like is not None and like.is_floating_point() else None
+
+    @property
     def status(self) -> str:
         """What is going on, in one line."""
         calls, updates, since = self.totals.calls, self.totals.updates, self._calls_since_update
@@ -443,17 +449,16 @@ class Adapter(nn.Module, ABC):
     def _checked(self, images: Any) -> Tensor:
         """The batch as a method may store and train on it.
 
-        That is finite, like the rest of the stream, on the model's device, in the precision of a
-        half-precision model, contiguous, and not an inference tensor, which autograd would refuse.
+        That is finite, like the rest of the stream, on the model's device, in its precision,
+        contiguous, and not an inference tensor, which autograd would refuse.
         """
-        like = next(self.model.parameters(), images)
-        if isinstance(images, Tensor) and images.dtype == torch.float32 and like.itemsize == 2:
-            images = images.to(like.dtype)
+        if isinstance(images, Tensor) and images.is_floating_point() and self.image_dtype:
+            images = images.to(self.image_dtype)
         lowest, highest = check_images(images, self.images_like)
         self.notices.range(lowest, highest)
         if self.buffer is not None:
             self.notices.storage(lowest, self.buffer.storage)
-        batch: Tensor = images.to(like.device).contiguous()
+        batch: Tensor = images.to(next(self.model.parameters(), images).device).contiguous()
         return batch.clone() if batch.is_inference() else batch
 
     def _skip(self, why: str) -> None:

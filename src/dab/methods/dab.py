@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from dab.parts.functional import (
 )
 from dab.parts.layers import norm_parameters
 from dab.parts.options import Capacity, Count, Device, Momentum, Rate, Seed, Share
+from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -39,8 +40,8 @@ Filling = Literal["wait", "adapt"]
 class Memory:
     """What DAB remembers of its stream."""
 
-    tendency: Tensor  # e: what the stream has shown lately
-    batch_tendency: Tensor  # b: what has been trained on lately
+    tendency: Annotated[Tensor, Tendency()]  # e: what the stream has shown lately
+    batch_tendency: Annotated[Tensor, Tendency()]  # b: what has been trained on lately
     mean_diversity: RunningMean  # only moves with admission="running"
     buffer: Buffer
     trigger: Trigger

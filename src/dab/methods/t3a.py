@@ -14,6 +14,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.options import Count, Seed
+from dab.parts.schema import Array, take
 from dab.parts.statistics import StatisticsKind
 from dab.parts.transaction import Recorded
 from dab.registry import register
@@ -56,8 +57,13 @@ class Supports(Recorded):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over the supports of a classifier of the same size."""
-        features, labels, entropies = state["features"], state["labels"], state["entropies"]
-        if features.shape[1:] != self.features.shape[1:] or len(features) != len(labels):
+        features, labels, entropies = take(
+            state,
+            features=Array((None, self.features.shape[1])),
+            labels=Array((None,), torch.int64, least=0, below=self.classes),
+            entropies=Array((None,)),
+        )
+        if not len(features) == len(labels) == len(entropies):
             raise ValueError("the state's supports are of another classifier")
         self.features = features.to(self.features, copy=True)
         self.labels = labels.to(self.labels, copy=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 from weakref import ref
 
@@ -18,7 +18,7 @@ from dab.parts.layers import norm_layers
 __all__ = ["Borrowed"]
 
 # Modules and parameters by identity, each with the Borrowed that it was lent to.
-_LENT = WeakIdKeyDictionary()  # type: ignore[no-untyped-call]
+_LENT: MutableMapping[nn.Module | nn.Parameter, ref[Borrowed]] = WeakIdKeyDictionary()
 _GUARD = threading.Lock()
 
 
@@ -36,7 +36,8 @@ class Borrowed:
         self._hooks: list[RemovableHandle] = []
         self._lent: list[nn.Module | nn.Parameter] = []
         # Modules without numbers of their own, such as activations, may be in several models.
-        lent = [model, *filter(_has_numbers, model.modules()), *model.parameters()]
+        lent: list[nn.Module | nn.Parameter] = [model]
+        lent += [*filter(_has_numbers, model.modules()), *model.parameters()]
         with _GUARD:
             for thing in lent:
                 owner = _LENT.get(thing, _nobody)()

@@ -53,7 +53,10 @@ def check_leaves(state: Any) -> None:
         elif isinstance(value, float):
             if not math.isfinite(value):
                 raise ValueError(f"{path} is {value}")
-        elif value is not None and type(value) not in (bool, int, str):
+        elif type(value) is int:
+            if not -(2**63) <= value < 2**63:
+                raise ValueError(f"{path} is beyond 64 bits")
+        elif value is not None and type(value) not in (bool, str):
             raise ValueError(f"{path} is a {type(value).__name__}")
 
 
