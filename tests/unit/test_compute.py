@@ -48,6 +48,11 @@ def test_every_method_learns_in_half_precision(method):
     assert (adapter.totals.updates > 0) == learns
 
 
+def test_half_precision_without_the_range_of_full_is_refused():
+    with pytest.raises(ValueError, match=r"'fp16' is not supported: .* use 'bf16'"):
+        Compute(precision="fp16")
+
+
 def test_a_run_in_half_precision_is_another_run(tmp_path):
     cell = tiny_cell("dab", "correlated")
     full = run(cell, tiny_task(), tmp_path)
