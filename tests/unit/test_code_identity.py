@@ -133,6 +133,7 @@ CHANGES: dict[str, set[str]] = {
     "dab.parts.layers": EVERY,
     "dab.parts.locks": EVERY,
     "dab.parts.named_tensors": {"eata", "rdumb"},
+    "dab.parts.optimizers": EVERY - {"lame", "norm", "source", "t3a"},
     "dab.parts.options": EVERY,
     "dab.parts.parameters": EVERY,
     "dab.parts.ring_buffer": {"adacontrast"},
