@@ -62,6 +62,7 @@ class Adapter(nn.Module, ABC):
     year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
     forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
+    answers_after_update: ClassVar[bool] = False  # then there is no prediction before `adapt`
     scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 
@@ -112,7 +113,8 @@ class Adapter(nn.Module, ABC):
         """Learn from a batch and its predictions; return the logits to answer with.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        `self.last` is there to be filled in.
+        `self.last` is there to be filled in. A method that `answers_after_update` gets no
+        predictions, that is logits without rows, and predicts by itself with `self.answer`.
         """
 
     def begin(self, classes: int) -> Any:
@@ -201,8 +203,9 @@ class Adapter(nn.Module, ABC):
             return "ready: no images yet"
         if not self.last.updated and (waiting := self.progress()):
             return waiting
-        when = {None: "", 0: ", last in this call", 1: ", last 1 call ago"}
-        last = when.get(since, f", last {since:,} calls ago")
+        last = "" if since is None else f", last {since:,} calls ago"
+        if since == 0:
+            last = ", last in this call"
         return f"adapting: {updates:,} updates in {calls:,} calls{last}"
 
     @entry
@@ -341,13 +344,7 @@ class Adapter(nn.Module, ABC):
 
     def _call(self, batch: Tensor) -> Tensor:
         """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
-        with torch.set_grad_enabled(self.learns_from_prediction):
-            logits = self.answer(batch)
         self.last = Step(samples=len(batch))
-        if self.classes is None:
-            self.classes = logits.shape[1]
-            self.images_like = batch.new_empty((0, *batch.shape[1:]))
-            self.memory = self.begin(self.classes)
         if len(batch) == 1 and self.statistics.of_batch:
             self.notices.once(
                 "single",
@@ -356,6 +353,17 @@ class Adapter(nn.Module, ABC):
                 'or use statistics="ema"',
                 self.name,
             )
+        if self.answers_after_update and self.classes is not None:
+            answer = self.adapt(batch, batch.new_empty((0, self.classes))).detach()
+            if _is_finite(answer):
+                return self._corrected(answer)
+            self._start_again(len(batch))  # and predict first, to find out what is not finite
+        with torch.set_grad_enabled(self.learns_from_prediction):
+            logits = self.answer(batch)
+        if self.classes is None:
+            self.classes = logits.shape[1]
+            self.images_like = batch.new_empty((0, *batch.shape[1:]))
+            self.memory = self.begin(self.classes)
         if not _is_finite(logits):
             return self._corrected(self._answer_of_source(batch, logits))
         tapped = self._tapped
@@ -411,7 +419,7 @@ class Adapter(nn.Module, ABC):
         self.totals = self.totals.plus(last)
         if last.updated:
             self._calls_since_update = 0
-            last.reason = f"updated: {last.reason or f'loss {last.loss:.4g}'}"
+            last.reason = "updated" if last.loss is None else f"updated: loss {last.loss:.4g}"
         else:
             if self._calls_since_update is not None:
                 self._calls_since_update += 1

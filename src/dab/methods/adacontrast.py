@@ -63,7 +63,8 @@ class AdaContrast(Adapter):
     title = "AdaContrast"
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
     year = 2022
-    forwards = 7.3
+    forwards = 6.3
+    answers_after_update = True
 
     def __init__(
         self,

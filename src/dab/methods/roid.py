@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.augmentations import augment
+from dab.augmentations import mild
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import (
@@ -27,7 +27,7 @@ from dab.parts.options import Momentum, Positive, Rate, Seed, Share
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
-__all__ = ["ROID"]
+__all__ = ["ROID", "Memory"]
 
 
 @dataclass
@@ -91,11 +91,15 @@ class ROID(Adapter):
         kept = w_div >= w_div.mean()
         w = (w_div * w_cert / self.temperature).exp()[kept]
         with torch.enable_grad():
-            view = self.run(augment(images[kept], self.generator))
+            view = self.run(mild(images[kept], self.generator))
             seen = logits[kept]
             consistency = (cross_entropy(seen, view) + cross_entropy(view, seen)) / 2
             loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
         if self.learn(loss):
             memory.tendency = follow(memory.tendency, y)
-            self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+            self.regularize()
         return logits
+
+    def regularize(self) -> None:
+        """Pull the weights back after an update: theta <- 0.99 theta + 0.01 theta_0."""
+        self.trained.ensemble(self.ensemble)
