@@ -32,6 +32,7 @@ RUNS = (
     "dab capacity=64 statistics=source",
     "source",
     "source statistics=batch",
+    "source statistics=ema",
     "tent",
     "roid",
     "roid statistics=source",
