@@ -179,7 +179,7 @@ def compare(adapter: AdaContrast, twin: SlowAdaContrast, batches: list[Tensor]) 
 def test_every_call_equals_the_twin(kind, seed, **options):
     batches = stream((6, 1, 8, 1, 5), seed=seed, dtype=torch.float64)
     model = balanced(net(kind))
-    adapter = AdaContrast(copy.deepcopy(model), seed=seed, **options)
+    adapter = AdaContrast(copy.deepcopy(model), statistics="source", seed=seed, **options)
     compare(adapter, SlowAdaContrast(model, seed=seed, **options), batches)
 
 
@@ -189,7 +189,8 @@ def test_every_branch_is_taken(kind):
     options = {"queue": 16, "neighbors": 5, "refine_after": 9}
     model = balanced(net(kind))
     twin = SlowAdaContrast(model, **options)
-    compare(AdaContrast(model, **options), twin, stream((8, 1, 20, 6), dtype=torch.float64))
+    adapter = AdaContrast(model, statistics="source", **options)
+    compare(adapter, twin, stream((8, 1, 20, 6), dtype=torch.float64))
     assert twin.corrected > 0
     assert twin.masked > 0
     assert twin.negatives > 0
