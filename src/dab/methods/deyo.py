@@ -48,7 +48,7 @@ class DeYO(Adapter):
     paper = "Lee et al., Entropy is not Enough for Test-Time Adaptation: From the Perspective of "
     paper += "Disentangled Factors, ICLR 2024"
     year = 2024
-    forwards = 2.6
+    forwards = 3.2
     learns_from_prediction = True
 
     def __init__(
