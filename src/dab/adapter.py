@@ -192,8 +192,9 @@ class Adapter(nn.Module, ABC):
             return "ready: no images yet"
         if not self.last.updated and (waiting := self.progress()):
             return waiting
-        when = {None: "", 0: ", last in this call", 1: ", last 1 call ago"}
-        last = when.get(since, f", last {since:,} calls ago")
+        last = "" if since is None else f", last {since:,} calls ago"
+        if since == 0:
+            last = ", last in this call"
         return f"adapting: {updates:,} updates in {calls:,} calls{last}"
 
     @entry
@@ -391,7 +392,7 @@ class Adapter(nn.Module, ABC):
         self.totals = self.totals.plus(last)
         if last.updated:
             self._calls_since_update = 0
-            last.reason = f"updated: {last.reason or f'loss {last.loss:.4g}'}"
+            last.reason = "updated" if last.loss is None else f"updated: loss {last.loss:.4g}"
         else:
             if self._calls_since_update is not None:
                 self._calls_since_update += 1

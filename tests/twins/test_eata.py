@@ -274,7 +274,7 @@ BAD_SOURCES = {
     "no batch": [],
     "the batch is empty": GOOD[:0],
     "NaN": [GOOD, GOOD * float("nan")],
-    "floats": (GOOD * 255).byte(),
+    "floats": (GOOD * 255).int(),
     r"\(n, channels, height, width\)": [GOOD[0]],
 }
 

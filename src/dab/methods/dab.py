@@ -50,7 +50,7 @@ class DAB(Adapter):
     """Adapts the normalization layers on balanced, diverse batches out of a small buffer.
 
     Args:
-        model: any image classifier that puts out (n, C) logits.
+        model: any image classifier that returns (n, C) logits.
         capacity: M, the number of images in the buffer. Nothing adapts before it is full.
         batch_size: N, the number of images trained on in an update, whatever the size of a call.
         lr: learning rate of SGD with Nesterov momentum.

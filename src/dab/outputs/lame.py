@@ -36,7 +36,7 @@ class Laplacian(Output):
 
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
         assert features is not None
-        # The smallest number stands in for a probability that has underflowed: log 0 is no energy.
+        # The smallest number stands in for a probability that has underflowed: log 0 is infinite.
         y = probabilities(logits)
         log_p = y.clamp_min(torch.finfo(y.dtype).tiny).log()
         affinity = self.affinity(features).to(log_p)

@@ -176,12 +176,12 @@ class TrainedParameters(Recorded):
             for p, m in zip(self.parameters, self.masters, strict=True)
             if p.dtype != m.dtype
         ]
-        # The largest size carries every NaN and infinity, without a mask of all numbers.
-        largest = torch._foreach_norm(values + remembered, ord=math.inf)
-        return all(
-            math.isfinite(size)
-            for size in torch.stack([size.cpu().double() for size in largest]).tolist()
-        )
+        # The norm carries every NaN and infinity, and is fast. Only where it may have overflowed
+        # by itself, every number is looked at.
+        norms = torch._foreach_norm(values + remembered)
+        if torch.isfinite(torch.stack([norm.cpu().double() for norm in norms])).all():
+            return True
+        return all(bool(torch.isfinite(value).all()) for value in values + remembered)
 
     @contextmanager
     def swapped(self, values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:

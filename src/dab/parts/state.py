@@ -25,8 +25,8 @@ __all__ = ["FORMAT", "State", "check_state", "state_of"]
 
 FORMAT = 2
 
-# A state of another seed or place resumes to the same numbers.
-FREE_OPTIONS = ("seed", "device")
+# Options that may differ: what follows from them is in the state, or changes no number.
+FREE_OPTIONS = ("seed", "device", "source_images")
 
 # The model is asked about images of a state whose stream it has not seen, up to this size.
 LARGEST_IMAGE = 2**24  # bytes
