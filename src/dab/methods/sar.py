@@ -33,24 +33,25 @@ class Memory:
 
 @register("sar")
 class SAR(Adapter):
-    """Minimizes the entropy of certain samples where it is flat, and starts over before collapse.
+    """Minimizes the entropy of certain samples at flat minima, and resets before a collapse.
 
     Args:
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
-        rho: how far the weights are moved uphill before the gradient is taken.
-        reset_below: the source weights come back when the running loss falls below.
+        rho: how far the weights are moved uphill before the gradient is computed.
+        reset_below: the source weights are restored when the running loss falls below this.
         lr: learning rate of SGD.
         momentum: of SGD.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "SAR"
     paper = "Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
     year = 2023
+    color = 8
     forwards = 4.9
     learns_from_prediction = True
 

@@ -23,21 +23,22 @@ __all__ = ["TENT"]
 class TENT(Adapter):
     """Minimizes the mean entropy of each batch over the normalization parameters.
 
-    BatchNorm layers normalize with the statistics of the batch; a batch with one value a channel
-    has none, and keeps the source's.
+    BatchNorm layers normalize with the statistics of the batch. A batch with one value per channel
+    has none; the source statistics are used instead.
 
     Args:
         model: any image classifier with normalization layers.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "TENT"
     paper = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
     year = 2021
+    color = 1
     forwards = 2.2
     learns_from_prediction = True
 
@@ -62,7 +63,7 @@ class TENT(Adapter):
             self.notices.once(
                 "single",
                 "tent: a call with a single image, whose statistics are those of one scene: "
-                "BatchNorm layers need batches, so expect worse answers than the source model's",
+                "BatchNorm layers need batches, so expect it to be worse than the source model",
             )
         with torch.enable_grad():
             loss = entropy(logits).mean()
