@@ -20,7 +20,8 @@ class BalancedPolicy:
     """Keeps the classes of a buffer in balance (Algorithm 1 of the DAB paper).
 
     While there is room, samples are appended. Then every new sample replaces the oldest item among
-    all items whose class has the highest count; classes with equal counts are treated as one.
+    all items whose class has the highest count. If several classes tie, the items of all of them
+    are candidates.
 
     Each class keeps its slots in order of insertion, and a tournament tree over the classes finds
     the next item to evict, so placing a sample takes O(log C) whatever the capacity.

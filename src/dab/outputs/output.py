@@ -23,7 +23,7 @@ class Output(ABC):
     """Corrects the logits of a batch after the method has learned from the uncorrected ones.
 
     Such a correction exploits the label order of the stream: it assumes that neighbors in time
-    belong together, and helps only as far as that is true.
+    belong together, and helps only to that extent.
     """
 
     needs_features: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""What the charts of a stream show, and how far their axes go."""
+"""What the charts of a stream show, and the ranges of their axes."""
 
 from __future__ import annotations
 

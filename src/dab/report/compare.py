@@ -29,7 +29,7 @@ class ComparedRow:
     error: float
     other_error: float
     difference: float  # in points; below 0: the first folder is better
-    worse: bool  # the first folder, as far as a table shows
+    worse: bool  # the first folder, after rounding as in a table
     deviation: float | None  # of the difference between seeds, if there are several
     identical: bool  # whether every single prediction is the same
 
@@ -74,7 +74,7 @@ def compare(
     for key, entries in mine.items():
         rest = theirs.get(key, [])
         for entry in list(entries):
-            # With several rows of one key, the one that was made in exactly the same way.
+            # If several rows have one key, prefer the one with the same identity.
             match = next((other for other in rest if other.row == entry.row), None)
             match = match or next(iter(rest), None)
             if match is not None and entry.results.keys() & match.results.keys():
@@ -92,7 +92,7 @@ def compare(
 
 
 def _entries(collected: Collected, streams: Sequence[StreamSection]) -> dict[str, list[_Entry]]:
-    """Finished rows by what they have to share with those of another folder."""
+    """Finished rows, by what a row of another folder must share to be compared with them."""
     results: dict[str, dict[int, Result]] = {}
     for run in whole_runs(collected.runs):
         if run.result is not None:

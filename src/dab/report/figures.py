@@ -34,12 +34,12 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
     "legend.frameon": False,
-    "pdf.fonttype": 42,  # letters stay letters
+    "pdf.fonttype": 42,  # text stays text
     "svg.fonttype": "none",
-    "svg.hashsalt": "dab",  # for the same bytes every time
+    "svg.hashsalt": "dab",  # so that the bytes are reproducible
 }
 
-# Than the source model, as in page.css.
+# Better or worse than the source model, as in page.css.
 BETTER, WORSE = np.array([10, 72, 240]) / 255, np.array([214, 30, 60]) / 255
 
 

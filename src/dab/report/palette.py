@@ -53,7 +53,7 @@ class Style:
 
 
 def title(method: str) -> str:
-    """The method's name as papers print it; of a method that is not installed, its plain name.
+    """The method's name as papers print it; the plain name if the method is not installed.
 
     >>> title("dab"), title("mine")
     ('DAB', 'mine')

@@ -20,7 +20,7 @@ from dab.utils.files import Location
 
 __all__ = ["BufferPanel", "Report", "gather"]
 
-# Characters that all buffers together may take: a page of 500 runs stays below 5 MB.
+# Characters that all buffers together may take, so that a page of 500 runs stays below 5 MB.
 ROOM = 2_800_000
 
 
@@ -38,14 +38,14 @@ class Report:
     """A folder of runs, with every number that the page, the figures and the tables show."""
 
     title: str
-    headline: str  # how much there is
+    headline: str  # counts of runs, methods and streams
     styles: Mapping[str, Style]  # by method
     streams: tuple[StreamSection, ...]
     tables: tuple[Table, ...]
     csv: str  # all finished rows
     runs: Mapping[str, RunView]  # by folder
     buffers: tuple[BufferPanel, ...]
-    buffers_left_out: int  # for lack of room
+    buffers_left_out: int  # because the page would become too large
     problems: tuple[Problem, ...]
     glossary: tuple[Term, ...]
     comparison: Comparison | None

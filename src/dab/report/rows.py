@@ -49,7 +49,7 @@ class Scores:
     source_error: float
     difference: float  # to the source model, in points
     differences: Mapping[str, float] | None  # by domain; None: no source run of the same seeds
-    worse: bool  # than the source model, as far as a table shows
+    worse: bool  # than the source model, after rounding as in a table
     worse_domains: int | None  # how many of the domains are
     rank: int  # by error among the rows of the stream, from 1
     leading: bool  # the best row of its method
@@ -158,7 +158,7 @@ def _scores(runs: Sequence[Run]) -> dict[str, Scores]:
 
 
 def _curve(windows: Sequence[Sequence[float]], window: int, ends: Sequence[int] | None) -> Curve:
-    """Means over the seeds, as far as all of them have come."""
+    """Means over the seeds, up to the end of the shortest."""
     means = [fmean(column) for column in zip(*windows, strict=False)]
     smoothed = smooth(means, window, ends)
     return Curve(*(tuple(round(value, 2) for value in values) for values in (means, smoothed)))

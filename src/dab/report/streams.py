@@ -18,14 +18,14 @@ __all__ = ["StreamSection", "make_streams"]
 
 @dataclass(frozen=True)
 class StreamSection:
-    """One kind of stream, and all that was run on it."""
+    """A stream, and all rows that were run on it."""
 
     id: str
     data: str
     setting: str
     title: str
     detail: str
-    opening: str  # what came out, in words
+    opening: str  # the outcome, in words
     samples: int
     window: int  # images per window
     domains: tuple[str, ...]
@@ -101,5 +101,5 @@ def _domain_sizes(runs: Sequence[Run], traces: Traces) -> Sequence[int]:
     data = runs[0].card.data
     finished = next((run for run in runs if run.result is not None), None)
     sizes = None if finished is None else traces.domain_sizes(finished.names[0])
-    # Corruptions are applied to the same images, so every domain has as many.
+    # Corruptions are applied to the same images, so all domains have the same size.
     return sizes or [data.samples // len(data.domains)] * len(data.domains)

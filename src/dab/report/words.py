@@ -24,7 +24,7 @@ class Term:
 
 
 def opening(stream: str, domains: int, rows: Sequence[ReportRow]) -> str:
-    """What came out on a stream, in a few sentences."""
+    """The outcome on a stream, in a few sentences."""
     done = [(row, row.scores) for row in rows if row.scores is not None]
     if not done:
         return f"On {stream}, no run has finished yet."
@@ -56,7 +56,7 @@ def opening(stream: str, domains: int, rows: Sequence[ReportRow]) -> str:
 
 
 def _best(adapted: Sequence[tuple[ReportRow, Scores]], domains: int) -> str:
-    """On the lowest error; rows that a table shows with the same error share it."""
+    """Who has the lowest error; rows that are equal after rounding share it."""
     _, scores = adapted[0]
     shared = [row.label.phrase for row, s in adapted if f"{s.error:.1f}" == f"{scores.error:.1f}"]
     names, one = _listed(shared[:3]), len(shared) == 1
@@ -92,14 +92,14 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _worse(adapted: Sequence[tuple[ReportRow, Scores]]) -> list[str]:
-    """On the rows that lose against not adapting, worst first; the best row was named already."""
+    """Which rows are worse than not adapting, worst first; the best row was named already."""
     worse = [
         f"{row.label.phrase} at {scores.error:.1f} %" for row, scores in adapted if scores.worse
     ]
     if not worse:
         return ["No method is worse than the source model on average."] if len(adapted) > 1 else []
     if len(worse) == len(adapted):
-        return []  # said of the best
+        return []  # the sentence on the best row says so
     worse.reverse()
     if len(worse) > 3:
         return [
