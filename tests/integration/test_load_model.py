@@ -86,7 +86,6 @@ def test_constants_and_classes_that_cannot_be_are_refused(arguments, culprit):
 
 
 @pytest.mark.parametrize("method", dab.methods())
-@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
 def test_every_method_adapts_a_classifier_as_it_does_a_net_of_those_classes(method):
     """Against a twin: a net whose last layer has these rows alone, on normalized images.
 

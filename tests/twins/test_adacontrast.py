@@ -205,6 +205,20 @@ def test_a_query_without_negatives_finds_its_key():
     assert twin.negatives > 0
 
 
+def test_a_call_takes_five_forward_passes():
+    """Weak view, key, query, the weak view again by the momentum copy, and the answer."""
+    model = net("layernorm")
+    adapter, passes = AdaContrast(model, queue=32), []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    first, *later = stream((4, 4, 4))
+    adapter(first)  # which has to ask for the number of classes before
+    assert len(passes) == 6
+    for images in later:
+        passes.clear()
+        adapter(images)
+        assert len(passes) == 5
+
+
 def test_the_defaults_are_those_of_the_paper():
     for name, parameter in inspect.signature(SlowAdaContrast).parameters.items():
         assert inspect.signature(AdaContrast).parameters[name].default == parameter.default

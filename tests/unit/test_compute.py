@@ -37,7 +37,6 @@ def test_half_precision_is_near_and_keeps_weights_and_logits_in_full(kind):
 
 
 @pytest.mark.parametrize("method", dab.methods())
-@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
 def test_every_method_learns_in_half_precision(method):
     options = OPTIONS.get(method, {})
     adapter = dab.create(method, Compute(precision="bf16").prepare(net("layernorm")), **options)

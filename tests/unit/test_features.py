@@ -175,7 +175,6 @@ def test_a_layer_that_mixes_images_is_refused():
 
 
 @pytest.mark.parametrize("method", dab.methods())
-@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
 def test_no_features_are_looked_for_unless_they_are_needed(method):
     if method in ("lame", "adacontrast"):  # cannot do without
         with pytest.raises(ValueError, match="no linear"):

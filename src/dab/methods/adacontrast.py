@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from dab.parts.functional import probabilities
 from dab.parts.layers import all_parameters
 from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.ring_buffer import RingBuffer
+from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -39,7 +40,7 @@ class Memory:
 class AdaContrast(Adapter):
     """Trains all weights on pseudo-labels of the nearest neighbors and on contrasted views.
 
-    Predicts with the model after the update. BatchNorm layers keep the source statistics.
+    Answers with the model after the update.
 
     Args:
         model: any image classifier.
@@ -52,6 +53,8 @@ class AdaContrast(Adapter):
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         weight_decay: of SGD.
+        statistics: what BatchNorm layers normalize with: as in "train" mode, the batch's, with
+            running averages for the answers; or another kind; see `dab.parts.statistics`.
         seed: of the views and the first negatives.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where to find features; see `dab.parts.features.Features`.
@@ -60,8 +63,8 @@ class AdaContrast(Adapter):
     title = "AdaContrast"
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
     year = 2022
-    color = 2
-    forwards = 7.3
+    forwards = 6.3
+    answers_after_update = True
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class AdaContrast(Adapter):
         lr: Rate = 2e-4,
         momentum: Momentum = 0.9,
         weight_decay: NonNegative = 1e-4,
+        statistics: Literal["train"] | StatisticsKind = "train",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
@@ -88,7 +92,7 @@ class AdaContrast(Adapter):
             weight_decay=weight_decay,
             nesterov=momentum > 0,
         )
-        super().__init__(model, all_parameters(model), sgd, seed, output, features)
+        super().__init__(model, all_parameters(model), sgd, seed, output, features, statistics)
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
         self.strong = partial(strong, resized_crop=resized_crop)
@@ -126,7 +130,8 @@ class AdaContrast(Adapter):
         self, images: Tensor, parameters: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Logits and unit features, in float32 or wider."""
-        logits, features = self._tap(images, lambda: self.run(images, parameters))
+        with self.statistics.training(move=parameters is None):
+            logits, features = self._tap(images, lambda: self.run(images, parameters))
         wide = torch.promote_types(logits.dtype, torch.float32)
         return logits.to(wide), F.normalize(features.to(wide), dim=1)
 

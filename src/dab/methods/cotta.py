@@ -15,6 +15,7 @@ from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, probabilities
 from dab.parts.layers import all_parameters
 from dab.parts.options import Count, Momentum, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -40,8 +41,9 @@ class CoTTA(Adapter):
         restore: probability with which each weight is reset to its source value.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
-        seed: of the augmentations and the restored weights.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
+        seed: of the augmentations and of what is restored.
+        output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -61,12 +63,13 @@ class CoTTA(Adapter):
         restore: Share = 0.001,
         lr: Rate = 0.01,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, all_parameters(model), sgd, seed, output, features)
+        super().__init__(model, all_parameters(model), sgd, seed, output, features, statistics)
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore
 

@@ -24,8 +24,9 @@ from dab.parts.functional import (
     probabilities,
     uniform,
 )
-from dab.parts.layers import batch_norms, norm_parameters
+from dab.parts.layers import norm_parameters
 from dab.parts.options import Capacity, Count, Device, Momentum, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["DAB"]
@@ -65,7 +66,8 @@ class DAB(Adapter):
             literally), or "adapt" from the start: a sample in an empty slot then counts as
             having replaced a sample of its own class.
         storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
-        device: where the buffer keeps images (default: the device of the first ones).
+        device: where the buffer keeps images (default: with the first ones).
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the draws from the buffer.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -101,6 +103,7 @@ class DAB(Adapter):
         filling: Filling = "wait",
         storage: StorageKind = "auto",
         device: Device = None,
+        statistics: StatisticsKind = "ema",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
@@ -111,15 +114,8 @@ class DAB(Adapter):
         self.admission, self.filling = admission, filling
         self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
-        if found := batch_norms(model):
-            warnings.warn(
-                f"the model has {len(found)} BatchNorm layers (first: {next(iter(found))!r}): "
-                "on a temporally correlated stream the statistics of a batch are those of a few "
-                "classes, so the source statistics are kept and only scale and shift adapt",
-                stacklevel=2,
-            )
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
 
     def begin(self, classes: int) -> Memory:
         return Memory(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.augmentations import augment
+from dab.augmentations import mild
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import (
@@ -24,9 +24,10 @@ from dab.parts.functional import (
 )
 from dab.parts.layers import norm_parameters
 from dab.parts.options import Momentum, Positive, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
-__all__ = ["ROID"]
+__all__ = ["ROID", "Memory"]
 
 
 @dataclass
@@ -49,6 +50,7 @@ class ROID(Adapter):
         ensemble: weight of the adapted parameters when averaged with the source after each update.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -70,12 +72,13 @@ class ROID(Adapter):
         ensemble: Share = 0.99,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
         self.temperature, self.ensemble = temperature, ensemble
 
     def begin(self, classes: int) -> Memory:
@@ -89,11 +92,15 @@ class ROID(Adapter):
         kept = w_div >= w_div.mean()
         w = (w_div * w_cert / self.temperature).exp()[kept]
         with torch.enable_grad():
-            view = self.run(augment(images[kept], self.generator))
+            view = self.run(mild(images[kept], self.generator))
             seen = logits[kept]
             consistency = (cross_entropy(seen, view) + cross_entropy(view, seen)) / 2
             loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
         if self.learn(loss):
             memory.tendency = follow(memory.tendency, y)
-            self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+            self.regularize()
         return logits
+
+    def regularize(self) -> None:
+        """Pull the weights back after an update: theta <- 0.99 theta + 0.01 theta_0."""
+        self.trained.ensemble(self.ensemble)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, entropy
 from dab.parts.layers import norm_parameters
 from dab.parts.options import Capacity, Count, Device, Range, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -41,8 +42,6 @@ class Memory:
 class RoTTA(PeriodicAdapter):
     """Trains a student on views of a memory toward a teacher, which predicts.
 
-    BatchNorm layers use running statistics that follow the memory (robust batch normalization).
-
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
@@ -51,7 +50,9 @@ class RoTTA(PeriodicAdapter):
         alpha: how far the statistics of BatchNorm layers follow the memory in an update.
         lr: of Adam.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: the device of the first ones).
+        device: where the memory keeps images (default: with the first ones).
+        statistics: what BatchNorm layers normalize with: "robust" running averages that follow the
+            memory in updates, or another kind; see `dab.parts.statistics`.
         seed: of the augmentations.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -74,18 +75,21 @@ class RoTTA(PeriodicAdapter):
         lr: Rate = 1e-3,
         storage: StorageKind = "auto",
         device: Device = None,
+        statistics: Literal["robust"] | StatisticsKind = "robust",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
         adam = partial(torch.optim.Adam, lr=lr)
-        super().__init__(model, norm_parameters(model), adam, seed, output, features)
+        shared: StatisticsKind = "source" if statistics == "robust" else statistics
+        super().__init__(model, norm_parameters(model), adam, seed, output, features, shared)
         self.capacity, self.update_every = capacity, update_every
         self.teacher, self.alpha = teacher, alpha
         self._statistics: RunningStatistics | None = None  # those in use; None: the source's
         self._statistics_follow = False
-        self.borrowed.until_end(renormalize(model, self._moments))
+        if statistics == "robust":
+            self.borrowed.until_end(renormalize(model, self._moments))
 
     def begin(self, classes: int) -> Memory:
         return Memory(

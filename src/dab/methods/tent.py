@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.outputs import OutputOption
-from dab.parts.batch_norm import use_batch_statistics
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import norm_parameters
 from dab.parts.options import Momentum, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["TENT"]
@@ -23,13 +23,11 @@ __all__ = ["TENT"]
 class TENT(Adapter):
     """Minimizes the mean entropy of each batch over the normalization parameters.
 
-    BatchNorm layers normalize with the statistics of the batch. A batch with one value per channel
-    has none; the source statistics are used instead.
-
     Args:
         model: any image classifier with normalization layers.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -48,23 +46,15 @@ class TENT(Adapter):
         *,
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
-        hooks = use_batch_statistics(model)
-        self.borrowed.until_end(hooks)
-        self._has_batch_norm = bool(hooks)
+        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        if len(images) == 1 and self._has_batch_norm:
-            self.notices.once(
-                "single",
-                "tent: a call with a single image, whose statistics are those of one scene: "
-                "BatchNorm layers need batches, so expect it to be worse than the source model",
-            )
         with torch.enable_grad():
             loss = entropy(logits).mean()
         self.learn(loss)

@@ -37,6 +37,7 @@ class Features(Recorded):
     def __init__(self, model: nn.Module, source: FeatureSource = None) -> None:
         check_source(model, source)
         self.source = source
+        self.classifier: nn.Linear | None = None  # the layer whose input was tapped last
         self._seen: list[Any] = []
         named = dict(model.named_modules())
         self._layers = (
@@ -86,7 +87,9 @@ class Features(Recorded):
         if self.source is not None:
             self._seen.append(output)
         elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
+            assert isinstance(layer, nn.Linear)
             self._seen.append(inputs[0])
+            self.classifier = layer
 
 
 def check_source(model: nn.Module, source: FeatureSource) -> None:

@@ -256,10 +256,13 @@ class TrainedParameters(Recorded):
             torch._foreach_copy_(self.masters, here)
             self._write_back()
 
-    def ensemble(self, keep: float) -> None:
-        """Move the weights back toward the source: theta <- keep theta + (1 - keep) theta_0."""
+    def ensemble(self, keep: float, others: list[Tensor] | None = None) -> None:
+        """Pull the weights softly to others: theta <- keep theta + (1 - keep) theta_0.
+
+        The others are the source's, unless given.
+        """
         self._before_change()
-        torch._foreach_lerp_(self.masters, self.source, 1 - keep)
+        torch._foreach_lerp_(self.masters, self.source if others is None else others, 1 - keep)
         self._write_back()
 
     def restore_some(self, probability: float, generator: torch.Generator) -> None:

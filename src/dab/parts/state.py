@@ -39,6 +39,7 @@ class State:
     classes: int | None
     images_like: Tensor | None
     weights: Mapping[str, Any]
+    statistics: Mapping[str, Any]
     memory: Any
     output: Any
     generator: Tensor
@@ -62,6 +63,7 @@ def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
         "classes": adapter.classes,
         "images_like": None if like is None else like.clone(),
         "weights": adapter.trained.state_dict(),
+        "statistics": adapter.statistics.state_dict(),
         "memory": memory,
         "output": None if adapter.output is None else adapter.output.state_dict(),
         "generator": adapter.generator.get_state(),
@@ -175,7 +177,11 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], exact: bool) -> State:
         again = None if memory is None else memories.snapshot(memory)
         for name, saved in (state["memory"] or {}).items():
             if exact and saved is not None and not same_state(again and again[name], saved):
-                raise ValueError(f"{name} has content that this method never saves")
+                raise ValueError(f"{name} is not as this method saves it")
+    statistics = deepcopy(adapter.statistics)
+    statistics.load_state_dict(state["statistics"])
+    if exact and not same_state(statistics.state_dict(), state["statistics"]):
+        raise ValueError("the statistics are not as this method saves them")
     output = deepcopy(adapter.output)
     if output is not None:
         output.load_state_dict(state["output"])
@@ -190,7 +196,17 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], exact: bool) -> State:
         constant.load_state_dict(state[name])
     totals = _totals(state["totals"])
     like = None if like is None else like.clone()
-    return State(classes, like, state["weights"], memory, output, generator, totals, constants)
+    return State(
+        classes,
+        like,
+        state["weights"],
+        state["statistics"],
+        memory,
+        output,
+        generator,
+        totals,
+        constants,
+    )
 
 
 def _totals(found: Mapping[str, Any]) -> Totals:
