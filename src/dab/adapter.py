@@ -114,7 +114,7 @@ class Adapter(nn.Module, ABC):
         """Learn from a batch and its logits; return the logits that the call returns.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        `self.last` is there to be filled in. A method that `answers_after_update` gets no
+        May fill in `self.last`. A method that `answers_after_update` gets no
         predictions, that is logits without rows, and predicts by itself with `self.answer`.
         """
 
@@ -344,7 +344,7 @@ class Adapter(nn.Module, ABC):
     # How a call is made.
 
     def _call(self, batch: Tensor) -> Tensor:
-        """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
+        """Predict, adapt and correct; `forward` makes it atomic."""
         self.last = Step(samples=len(batch))
         if len(batch) == 1 and self.statistics.of_batch:
             self.notices.once(

@@ -40,7 +40,7 @@ class Memory:
 class AdaContrast(Adapter):
     """Trains all weights on pseudo-labels of the nearest neighbors and on contrasted views.
 
-    Answers with the model after the update.
+    Predicts with the model after the update.
 
     Args:
         model: any image classifier.
@@ -63,6 +63,7 @@ class AdaContrast(Adapter):
     title = "AdaContrast"
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
     year = 2022
+    color = 2
     forwards = 6.3
     answers_after_update = True
 

@@ -46,7 +46,7 @@ class CMF(ROID):
         momentum: of SGD.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

@@ -42,8 +42,8 @@ class CoTTA(Adapter):
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the augmentations and of what is restored.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        seed: of the augmentations and the restored weights.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

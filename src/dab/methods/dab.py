@@ -66,7 +66,7 @@ class DAB(Adapter):
             literally), or "adapt" from the start: a sample in an empty slot then counts as
             having replaced a sample of its own class.
         storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
-        device: where the buffer keeps images (default: with the first ones).
+        device: where the buffer keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the draws from the buffer.
         output: a correction of the predictions, or its name; see `dab.outputs`.

@@ -38,7 +38,7 @@ class DeYO(Adapter):
         momentum: of SGD.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the shuffles.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

@@ -31,7 +31,7 @@ class Norm(Source):
             or another kind; see `dab.parts.statistics`.
         alpha: share of the batch in "alpha".
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

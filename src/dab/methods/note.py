@@ -46,7 +46,7 @@ class NOTE(PeriodicAdapter):
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
         lr: of Adam.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: with the first ones).
+        device: where the memory keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with: "instance", the net's statistics, which
             follow the memory in updates, corrected by as much of each sample's own as is beyond
             chance; or another kind; see `dab.parts.statistics`.

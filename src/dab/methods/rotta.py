@@ -50,7 +50,7 @@ class RoTTA(PeriodicAdapter):
         alpha: how far the statistics of BatchNorm layers follow the memory in an update.
         lr: of Adam.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: with the first ones).
+        device: where the memory keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with: "robust" running averages that follow the
             memory in updates, or another kind; see `dab.parts.statistics`.
         seed: of the augmentations.

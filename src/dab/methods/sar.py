@@ -38,8 +38,8 @@ class SAR(Adapter):
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
         entropy_below: samples of a lower entropy are certain, as a share of log C.
-        rho: how far the weights are moved uphill before the gradient is taken.
-        reset_below: the source weights come back when the running loss falls below.
+        rho: how far the weights are moved uphill before the gradient is computed.
+        reset_below: the source weights are restored when the running loss falls below this.
         lr: learning rate of SGD.
         momentum: of SGD.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.

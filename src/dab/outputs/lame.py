@@ -31,8 +31,8 @@ class Laplacian(Output):
             the k nearest of the other (LAME's paper). "rbf" is exp(-d^2 / 2 s^2) of their distance
             d, where s is the mean distance of a sample to its k-th nearest, itself counted.
             "linear" is their inner product.
-        rounds: of the fixed point, at most.
-        tolerance: stop when the energy moves by less.
+        rounds: iterations of the fixed point, at most.
+        tolerance: stop when the energy changes by less.
     """
 
     needs_features = True

@@ -134,7 +134,7 @@ class RunningStatistics(Recorded):
         return mean, variance
 
     def follow(self, name: str, batch: Moments, momentum: float) -> Moments:
-        """Move towards the moments of a batch; returns them as `towards`."""
+        """Move toward the moments of a batch; returns them as `towards`."""
         mean, variance = self.towards(name, batch, momentum)
         self._moments = {**self._moments, name: (mean.detach(), variance.detach())}
         return mean, variance

@@ -177,7 +177,7 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], exact: bool) -> State:
         again = None if memory is None else memories.snapshot(memory)
         for name, saved in (state["memory"] or {}).items():
             if exact and saved is not None and not same_state(again and again[name], saved):
-                raise ValueError(f"{name} is not as this method saves it")
+                raise ValueError(f"{name} has content that this method never saves")
     statistics = deepcopy(adapter.statistics)
     statistics.load_state_dict(state["statistics"])
     if exact and not same_state(statistics.state_dict(), state["statistics"]):
