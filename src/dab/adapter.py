@@ -114,8 +114,8 @@ class Adapter(nn.Module, ABC):
         """Learn from a batch and its logits; return the logits that the call returns.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        May fill in `self.last`. A method that `answers_after_update` gets no
-        predictions, that is logits without rows, and predicts by itself with `self.answer`.
+        May fill in `self.last`. A method with `answers_after_update` gets logits without rows, and
+        predicts with `self.answer`.
         """
 
     def begin(self, classes: int) -> Any:
@@ -350,7 +350,7 @@ class Adapter(nn.Module, ABC):
             self.notices.once(
                 "single",
                 "%s: a call with a single image, whose statistics are those of one scene: "
-                "BatchNorm layers need batches, so expect worse answers than the source model's, "
+                "BatchNorm layers need batches, so expect it to be worse than the source model, "
                 'or use statistics="ema"',
                 self.name,
             )
@@ -358,7 +358,7 @@ class Adapter(nn.Module, ABC):
             answer = self.adapt(batch, batch.new_empty((0, self.classes))).detach()
             if _is_finite(answer):
                 return self._corrected(answer)
-            self._start_again(len(batch))  # and predict first, to find out what is not finite
+            self._start_again(len(batch))  # now predict first, to find what is not finite
         with torch.set_grad_enabled(self.learns_from_prediction):
             logits = self.answer(batch)
         if self.classes is None:

@@ -54,7 +54,7 @@ class AdaContrast(Adapter):
         momentum: of SGD.
         weight_decay: of SGD.
         statistics: what BatchNorm layers normalize with: as in "train" mode, the batch's, with
-            running averages for the answers; or another kind; see `dab.parts.statistics`.
+            running averages for predictions; or another kind; see `dab.parts.statistics`.
         seed: of the views and the first negatives.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where to find features; see `dab.parts.features.Features`.

@@ -33,15 +33,15 @@ class Memory(ROIDMemory):
 
 @register("cmf")
 class CMF(ROID):
-    """ROID whose weights are pulled to a filtered state between the source and what was learned.
+    """ROID whose weights are averaged with a filtered state between source and adapted weights.
 
     Args:
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
-        alpha: share of the hidden state that is kept against the source before it is corrected.
-        gamma: share of the adapted weights that is kept against the hidden state after an update.
-        noise: q, the variance added per update, for 38,400 trained numbers and in proportion.
-        least_kept: smallest beta, the share of the hidden state that a correction keeps.
+        alpha: weight of the hidden state when averaged with the source before its correction.
+        gamma: weight of the adapted parameters when averaged with the hidden state.
+        noise: q, the variance added per update for 38,400 trained numbers; scaled by their number.
+        least_kept: smallest beta, the weight of the hidden state in a correction.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.

@@ -100,7 +100,7 @@ class EATA(ETA):
         fisher_images: how many of them are used.
         fisher_weight: of the Fisher term in the loss.
         margin: a sample is redundant unless its |cos| with the tendency is below this.
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         batch_size: of the batches into which a single tensor of source images is split.

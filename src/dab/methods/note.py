@@ -47,9 +47,9 @@ class NOTE(PeriodicAdapter):
         lr: of Adam.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
         device: where the memory keeps images (default: the device of the first ones).
-        statistics: what BatchNorm layers normalize with: "instance", the net's statistics, which
-            follow the memory in updates, corrected by as much of each sample's own as is beyond
-            chance; or another kind; see `dab.parts.statistics`.
+        statistics: what BatchNorm layers normalize with: "instance", running statistics that
+            follow the memory in updates, corrected by each sample's own where they differ by more
+            than chance; or another kind; see `dab.parts.statistics`.
         seed: of the reservoir and the order of an epoch.
         output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.

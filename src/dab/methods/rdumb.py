@@ -1,4 +1,4 @@
-"""RDumb: ETA that starts over every so often (Press et al., 2023)."""
+"""RDumb: ETA that is reset periodically (Press et al., 2023)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["RDumb"]
 class Memory(ETAMemory):
     """What RDumb remembers of its stream."""
 
-    updates: Annotated[int, Range(0)] = 0  # since it started over
+    updates: Annotated[int, Range(0)] = 0  # since the last reset
 
 
 @register("rdumb")
 class RDumb(ETA):
-    """EATA without its Fisher term, back to the source after a fixed number of updates.
+    """EATA without its Fisher term, reset to the source after a fixed number of updates.
 
     Args:
         model: any image classifier with normalization layers.
         reset_every: updates after which weights, momentum and tendency are reset.
-        margin: a sample whose |cos| with the tendency is not below it is redundant.
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        margin: a sample is redundant unless its |cos| with the tendency is below this.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         lr: learning rate of SGD with Nesterov momentum.
         momentum: of SGD.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.

@@ -22,7 +22,7 @@ __all__ = ["RPL"]
 
 @register("rpl")
 class RPL(Adapter):
-    """Trains on its own predictions with a loss that wrong labels hurt less than cross-entropy.
+    """Trains on its own predictions with a loss that is more robust to wrong labels.
 
     Args:
         model: any image classifier with normalization layers.

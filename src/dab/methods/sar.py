@@ -37,7 +37,7 @@ class SAR(Adapter):
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         rho: how far the weights are moved uphill before the gradient is computed.
         reset_below: the source weights are restored when the running loss falls below this.
         lr: learning rate of SGD.

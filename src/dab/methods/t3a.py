@@ -55,10 +55,10 @@ class Supports(Recorded):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the supports of a classifier of the same size."""
+        """Load the supports of a classifier of the same size."""
         features, labels, entropies = state["features"], state["labels"], state["entropies"]
         if features.shape[1:] != self.features.shape[1:] or len(features) != len(labels):
-            raise ValueError("the state's supports are of another classifier")
+            raise ValueError("the state's supports do not fit this classifier")
         self.features = features.to(self.features, copy=True)
         self.labels = labels.to(self.labels, copy=True)
         self.entropies = entropies.to(self.entropies, copy=True)
@@ -73,14 +73,14 @@ class Memory:
 
 @register("t3a")
 class T3A(Source):
-    """Replaces the last linear layer by the means of confident features of each class.
+    """Replaces the last linear layer by the mean of each class's most certain features.
 
     The first support of a class is its row of that layer, so the model needs one that computes the
     logits. No weight changes.
 
     Args:
         model: any image classifier that ends in a linear layer.
-        supports: per class, those of the lowest entropy; a number that is never reached keeps all.
+        supports: how many to keep per class, those with the lowest entropy.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the predictions, or its name; see `dab.outputs`.

@@ -257,9 +257,9 @@ class TrainedParameters(Recorded):
             self._write_back()
 
     def ensemble(self, keep: float, others: list[Tensor] | None = None) -> None:
-        """Pull the weights softly to others: theta <- keep theta + (1 - keep) theta_0.
+        """Average the weights with others: theta <- keep theta + (1 - keep) theta_0.
 
-        The others are the source's, unless given.
+        By default, the others are the source weights.
         """
         self._before_change()
         torch._foreach_lerp_(self.masters, self.source if others is None else others, 1 - keep)

@@ -26,7 +26,7 @@ class Facts:
     method: str
     capacity: int | None
     options: Mapping[str, Any]  # those that are not the defaults, without the capacity
-    scaled: frozenset[str]  # options that follow the capacity by a rule of the method
+    follow_size: Collection[str]  # options that equal the capacity because they scale with it
     details: Mapping[str, str]  # everything else on the card
 
 
@@ -49,15 +49,21 @@ def facts(card: RunCard) -> Facts:
         if name not in SHARED:
             parts = value if value and isinstance(value, dict) else {"": value}
             details |= {f"{name}.{part}".strip("."): _text(parts[part]) for part in parts}
-    is_known = card.method in dab.methods()
-    scaling = dab.method(card.method).scales_with_capacity if is_known else ()
     return Facts(
         card.method,
         card.capacity,
         {name: value for name, value in card.changed_options().items() if name != "capacity"},
-        frozenset(name for name in scaling if card.options.get(name) == card.capacity),
+        _follow_size(card),
         details,
     )
+
+
+def _follow_size(card: RunCard) -> Collection[str]:
+    """Updating whenever the buffer has been replaced once, say, is the same rule at every size."""
+    if card.method not in dab.methods():
+        return ()
+    scaling = dab.method(card.method).scales_with_capacity
+    return [name for name in scaling if card.options.get(name) == card.capacity]
 
 
 def label(streams: Sequence[Sequence[Facts]]) -> list[list[Label]]:
@@ -80,14 +86,14 @@ def _name(row: Facts, rows: Sequence[Facts]) -> Label:
         name
         for name in _distinct(name for other in siblings for name in other.options)
         if len({_text(other.options.get(name, "default")) for other in siblings}) > 1
-        and not all(name in other.scaled for other in siblings)
+        and not all(name in other.follow_size for other in siblings)
     ]
     printed = title(row.method)
     said = [f"{name}={row.options[name]}" for name in telling if name in row.options]
     size = [] if row.capacity is None else [f"M={row.capacity}"]
     spaced = [] if row.capacity is None else [f"M\u00a0=\u00a0{row.capacity}"]  # on one line
     inside = ", ".join([*spaced, *said])
-    rest = {name: value for name, value in row.options.items() if name not in row.scaled}
+    rest = {name: value for name, value in row.options.items() if name not in row.follow_size}
     return Label(
         title=printed,
         options=_written(row.options),
