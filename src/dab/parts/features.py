@@ -76,7 +76,7 @@ class Features(Recorded):
         """Between calls, no hook is in place."""
 
     def rollback(self, token: None = None) -> None:
-        """Remove the hooks of a forward pass, finished or interrupted."""
+        """Remove the hooks that a forward pass, or an interrupted one, has left."""
         self._seen = []
         for layer in self._layers:
             for key, hook in list(layer._forward_hooks.items()):
