@@ -86,9 +86,9 @@ def styles(methods: Iterable[str]) -> dict[str, Style]:
     shown = sorted(set(methods), key=order)
     numbers: dict[str, int] = {}
     for name in shown:
-        found = _class(name)
-        if found is not None and found.color is not None and found.color not in numbers.values():
-            numbers[name] = found.color
+        declared = vars(_class(name) or Adapter).get("color")  # not that of a base class
+        if declared is not None and declared not in numbers.values():
+            numbers[name] = declared
     free = (number for number in count(1) if number not in numbers.values())
     numbers |= zip([name for name in shown if name not in numbers], free, strict=False)
     return {name: Style(title(name), *_color(numbers[name]), numbers[name]) for name in shown}
