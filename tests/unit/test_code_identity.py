@@ -123,6 +123,7 @@ CHANGES: dict[str, set[str]] = {
     "dab.outputs.batch_prior": EVERY,
     "dab.outputs.causal_prior": EVERY,
     "dab.outputs.lame": EVERY,
+    "dab.outputs.markov": EVERY,
     "dab.outputs.output": EVERY,
     "dab.parts.batch_norm": EVERY,
     "dab.parts.borrow": EVERY,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -64,7 +63,7 @@ class Block(nn.Module):
         self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv1(F.relu(self.norm1(x)))
+        y: Tensor = self.conv1(F.relu(self.norm1(x)))
         y = self.conv2(F.relu(self.norm2(y)))
         if self.stride > 1:
             x = F.avg_pool2d(x, self.stride)
