@@ -17,6 +17,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import probabilities
 from dab.parts.layers import all_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.ring_buffer import RingBuffer
 from dab.parts.statistics import StatisticsKind
@@ -50,9 +51,10 @@ class AdaContrast(Adapter):
         neighbors: number of neighbors whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
         resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
-        weight_decay: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with: as in "train" mode, the batch's, with
             running averages for predictions; or another kind; see `dab.parts.statistics`.
         seed: of the views and the first negatives.
@@ -77,6 +79,7 @@ class AdaContrast(Adapter):
         neighbors: Count = 10,
         refine_after: Annotated[int, Range(0, 2**31 - 1)] = 1024,
         resized_crop: bool = False,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2e-4,
         momentum: Momentum = 0.9,
         weight_decay: NonNegative = 1e-4,
@@ -86,14 +89,8 @@ class AdaContrast(Adapter):
         features: FeatureSource = None,
     ) -> None:
         self._tap = Features(model, features)
-        sgd = partial(
-            torch.optim.SGD,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            nesterov=momentum > 0,
-        )
-        super().__init__(model, all_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
         self.strong = partial(strong, resized_crop=resized_crop)

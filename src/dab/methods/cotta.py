@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,8 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, probabilities
 from dab.parts.layers import all_parameters
-from dab.parts.options import Count, Momentum, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed, Share
 from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
@@ -39,8 +39,10 @@ class CoTTA(Adapter):
         gate: mean confidence below which the source model counts as unsure.
         teacher: how much of itself the teacher keeps in an update.
         restore: probability with which each weight is reset to its source value.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations and the restored weights.
         output: a correction of the predictions, or its name; see `dab.outputs`.
@@ -61,15 +63,17 @@ class CoTTA(Adapter):
         gate: Share = 0.1,
         teacher: Share = 0.999,
         restore: Share = 0.001,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 0.01,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, all_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore
 

@@ -25,7 +25,8 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Capacity, Count, Device, Momentum, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Capacity, Count, Device, Momentum, NonNegative, Rate, Seed, Share
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -54,10 +55,12 @@ class DAB(Adapter):
         model: any image classifier that returns (n, C) logits.
         capacity: M, the number of images in the buffer. Nothing adapts before it is full.
         batch_size: N, the number of images trained on in an update, whatever the size of a call.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         ensemble: weight of the adapted parameters when averaged with the source after each update.
-        admission: a sample is admitted if it is more diverse than the mean of its "batch" (the
+        admission: a sample comes in if it is more diverse than the mean of its "batch" (the
             paper), or than the "running" mean over the stream. In a call with a single sample
             the batch mean is the sample itself, so nothing is ever admitted: use "running",
             the default for batch_size=1 and a departure from the paper.
@@ -95,8 +98,10 @@ class DAB(Adapter):
         capacity: Capacity = 1024,
         *,
         batch_size: Count = 64,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         ensemble: Share = 0.99,
         admission: Admission | None = None,
         trigger: TriggerKind = "outgoing",
@@ -114,8 +119,8 @@ class DAB(Adapter):
         self.admission, self.filling = admission, filling
         self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
 
     def begin(self, classes: int) -> Memory:
         return Memory(

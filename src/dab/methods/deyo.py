@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy, probabilities
 from dab.parts.layers import Layers, chosen_norm_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -34,8 +34,10 @@ class DeYO(Adapter):
         plpd_above: a sample is trained on if the probability of its predicted class falls by more
             than this when its patches are shuffled.
         patches: cells per side of the grid that is shuffled.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the shuffles.
         output: a correction of the predictions, or its name; see `dab.outputs`.
@@ -58,16 +60,18 @@ class DeYO(Adapter):
         entropy_weight: NonNegative = 0.4,
         plpd_above: float = 0.2,
         patches: Count = 4,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
         trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, sgd, seed, output, features, statistics)
+        super().__init__(model, trained, create, seed, output, features, statistics)
         self.entropy_below, self.entropy_weight = entropy_below, entropy_weight
         self.plpd_above, self.patches = plpd_above, patches
 

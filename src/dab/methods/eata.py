@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from dab.parts.functional import entropy, follow, probabilities
 from dab.parts.inputs import to_images
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -47,15 +47,17 @@ class ETA(Adapter):
         *,
         margin: float,
         entropy_below: float,
+        optimizer: OptimizerKind,
         lr: float,
         momentum: float,
+        weight_decay: float,
         statistics: StatisticsKind,
         seed: int,
         output: OutputOption,
         features: FeatureSource,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
         self.margin, self.entropy_below = margin, entropy_below
 
     def begin(self, classes: int) -> Memory:
@@ -101,8 +103,10 @@ class EATA(ETA):
         fisher_weight: of the Fisher term in the loss.
         margin: a sample is redundant unless its |cos| with the tendency is below this.
         entropy_below: samples with a lower entropy count as certain; as a share of log C.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         batch_size: of the batches into which a single tensor of source images is split.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
@@ -126,8 +130,10 @@ class EATA(ETA):
         fisher_weight: NonNegative = 2000.0,
         margin: NonNegative = 0.05,
         entropy_below: NonNegative = 0.4,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         batch_size: Count = 64,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
@@ -138,8 +144,10 @@ class EATA(ETA):
             model,
             margin=margin,
             entropy_below=entropy_below,
+            optimizer=optimizer,
             lr=lr,
             momentum=momentum,
+            weight_decay=weight_decay,
             statistics=statistics,
             seed=seed,
             output=output,

@@ -17,7 +17,18 @@ from dab.outputs import OutputOption
 from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
 from dab.parts.features import FeatureSource
 from dab.parts.layers import BatchNorm, norm_parameters
-from dab.parts.options import Capacity, Count, Device, NonNegative, Range, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import (
+    Capacity,
+    Count,
+    Device,
+    Momentum,
+    NonNegative,
+    Range,
+    Rate,
+    Seed,
+    Share,
+)
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -44,7 +55,10 @@ class NOTE(PeriodicAdapter):
         batch_size: of the mini-batches in an update, one epoch over the memory.
         k: standard errors within which a sample's own statistics count as chance.
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
-        lr: of Adam.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
         device: where the memory keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with: "instance", running statistics that
@@ -70,7 +84,10 @@ class NOTE(PeriodicAdapter):
         batch_size: Count = 64,
         k: NonNegative = 4.0,
         bn_momentum: Share = 0.01,
+        optimizer: OptimizerKind = "adam",
         lr: Rate = 1e-4,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         storage: StorageKind = "auto",
         device: Device = None,
         statistics: Literal["instance"] | StatisticsKind = "instance",
@@ -79,9 +96,9 @@ class NOTE(PeriodicAdapter):
         features: FeatureSource = None,
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        adam = partial(torch.optim.Adam, lr=lr)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
         shared: StatisticsKind = "source" if statistics == "instance" else statistics
-        super().__init__(model, norm_parameters(model), adam, seed, output, features, shared)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, shared)
         self.capacity, self.update_every, self.batch_size = capacity, update_every, batch_size
         self.k, self.bn_momentum = k, bn_momentum
         self._source = RunningStatistics(model)

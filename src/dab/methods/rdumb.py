@@ -11,6 +11,7 @@ from dab.methods.eata import ETA
 from dab.methods.eata import Memory as ETAMemory
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
+from dab.parts.optimizers import OptimizerKind
 from dab.parts.options import Count, Momentum, NonNegative, Range, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -34,8 +35,10 @@ class RDumb(ETA):
         reset_every: updates after which weights, momentum and tendency are reset.
         margin: a sample is redundant unless its |cos| with the tendency is below this.
         entropy_below: samples with a lower entropy count as certain; as a share of log C.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the predictions, or its name; see `dab.outputs`.
@@ -55,8 +58,10 @@ class RDumb(ETA):
         reset_every: Count = 1000,
         margin: NonNegative = 0.05,
         entropy_below: NonNegative = 0.4,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
@@ -66,8 +71,10 @@ class RDumb(ETA):
             model,
             margin=margin,
             entropy_below=entropy_below,
+            optimizer=optimizer,
             lr=lr,
             momentum=momentum,
+            weight_decay=weight_decay,
             statistics=statistics,
             seed=seed,
             output=output,

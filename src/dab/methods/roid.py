@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,8 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Positive, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Momentum, NonNegative, Positive, Rate, Seed, Share
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -48,8 +48,10 @@ class ROID(Adapter):
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
         ensemble: weight of the adapted parameters when averaged with the source after each update.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
         output: a correction of the predictions, or its name; see `dab.outputs`.
@@ -70,15 +72,17 @@ class ROID(Adapter):
         *,
         temperature: Positive = 1 / 3,
         ensemble: Share = 0.99,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
         self.temperature, self.ensemble = temperature, ensemble
 
     def begin(self, classes: int) -> Memory:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import Layers, chosen_norm_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
 from dab.parts.statistics import StatisticsKind
@@ -40,8 +40,10 @@ class SAR(Adapter):
         entropy_below: samples with a lower entropy count as certain; as a share of log C.
         rho: how far the weights are moved uphill before the gradient is computed.
         reset_below: the source weights are restored when the running loss falls below this.
-        lr: learning rate of SGD.
-        momentum: of SGD.
+        optimizer: "sgd", "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the predictions, or its name; see `dab.outputs`.
@@ -63,16 +65,20 @@ class SAR(Adapter):
         entropy_below: NonNegative = 0.4,
         rho: NonNegative = 0.05,
         reset_below: NonNegative = 0.2,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 1e-3,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
+        create = create_optimizer(
+            optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=False
+        )
         trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, sgd, seed, output, features, statistics)
+        super().__init__(model, trained, create, seed, output, features, statistics)
         self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
 
     def begin(self, classes: int) -> Memory:

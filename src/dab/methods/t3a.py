@@ -109,17 +109,25 @@ class T3A(Source):
         self.supports = supports
 
     def begin(self, classes: int) -> Memory:
-        classifier = self._tap.classifier
-        if classifier is None or classifier.out_features != classes:
+        assert self.images_like is not None
+        image = self.images_like.new_zeros((1, *self.images_like.shape[1:]))
+        classifier, chosen = self._tap.classifier, self._tap.rows(image, lambda: self.run(image))
+        if classifier is None or chosen is None:
             raise ValueError(
-                f"t3a needs a linear layer that computes the {classes} logits: the last one that "
-                f"runs on one row per image is {classifier}"
+                "t3a needs a model whose logits are the output of a linear layer: the last one "
+                f"that runs on one row per image is {classifier}"
             )
-        rows = _wide(classifier.weight.detach())
-        bias = 0.0 if classifier.bias is None else _wide(classifier.bias.detach())
+        rows = _wide(classifier.weight.detach())[chosen]
+        bias = 0.0 if classifier.bias is None else _wide(classifier.bias.detach())[chosen]
         labels = torch.arange(classes, device=rows.device)
         entropies = entropy(rows @ rows.T + bias)
         return Memory(Supports(F.normalize(rows, dim=1), labels, entropies, self.supports))
+
+    @property
+    def status(self) -> str:
+        if self.memory is None:
+            return "ready: no images yet"
+        return f"holding {len(self.memory.supports.labels):,} supports of {self.classes:,} classes"
 
     def infer(self, images: Tensor) -> Tensor:
         """The features times the prototypes; before the first batch, the model's own logits."""

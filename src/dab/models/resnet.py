@@ -24,6 +24,7 @@ class ResNet(nn.Module):
         width: channels of the first stage; each further stage has twice as many.
         norm: "group" (groups of 8) or "batch".
 
+    >>> import torch
     >>> ResNet(10, blocks=4)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
@@ -67,4 +68,5 @@ class Block(nn.Module):
         y = self.conv2(F.relu(self.norm2(y)))
         if self.stride > 1:
             x = F.avg_pool2d(x, self.stride)
-        return y + F.pad(x, (0, 0, 0, 0, 0, self.new_channels))
+        added: Tensor = y + F.pad(x, (0, 0, 0, 0, 0, self.new_channels))
+        return added

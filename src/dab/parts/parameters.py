@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -327,7 +328,8 @@ class TrainedParameters(Recorded):
             probe = torch.zeros(2, dtype=dtype, requires_grad=True)
             probe.grad = torch.zeros_like(probe)
             (group,) = self.optimizer.param_groups
-            options = {key: value for key, value in group.items() if key in self.optimizer.defaults}
+            taken = inspect.signature(type(self.optimizer)).parameters.keys() - {"params"}
+            options = {key: value for key, value in group.items() if key in taken}
             optimizer = type(self.optimizer)([probe], **options)
             optimizer.step()
             self._known_entries[dtype] = {
