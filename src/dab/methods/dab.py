@@ -60,7 +60,7 @@ class DAB(Adapter):
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         ensemble: weight of the adapted parameters when averaged with the source after each update.
-        admission: a sample comes in if it is more diverse than the mean of its "batch" (the
+        admission: a sample is admitted if it is more diverse than the mean of its "batch" (the
             paper), or than the "running" mean over the stream. In a call with a single sample
             the batch mean is the sample itself, so nothing is ever admitted: use "running",
             the default for batch_size=1 and a departure from the paper.
