@@ -73,7 +73,7 @@ def create_output(output: Output | str | None) -> Output | None:
     """
     if isinstance(output, str):
         return _OUTPUTS[output]()
-    # A copy: two adapters that are given one object have two streams.
+    # A copy: two adapters given one object have two streams.
     return deepcopy(output)
 
 
