@@ -227,7 +227,7 @@ def test_the_defaults_are_those_of_the_paper():
 @pytest.mark.parametrize("options", [{"neighbors": 0}, {"queue": 0}, {"features": "nowhere"}])
 def test_refuses_wrong_options_before_it_touches_the_model(options):
     model = net("layernorm")
-    with pytest.raises(ValueError, match=r"neighbors|capacity|nowhere"):
+    with pytest.raises(ValueError, match=r"neighbors|queue|nowhere"):
         AdaContrast(model, **options)
     assert model.training
     assert all(p.requires_grad for p in model.parameters())
