@@ -55,10 +55,10 @@ class Supports(Recorded):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load the supports of a classifier of the same size."""
+        """Take over the supports of a classifier of the same size."""
         features, labels, entropies = state["features"], state["labels"], state["entropies"]
         if features.shape[1:] != self.features.shape[1:] or len(features) != len(labels):
-            raise ValueError("the state's supports do not fit this classifier")
+            raise ValueError("the state's supports are of another classifier")
         self.features = features.to(self.features, copy=True)
         self.labels = labels.to(self.labels, copy=True)
         self.entropies = entropies.to(self.entropies, copy=True)
