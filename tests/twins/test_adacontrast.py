@@ -251,7 +251,7 @@ def test_a_ring_holds_the_last_rows(capacity, sizes, cut):
         numbers = torch.tensor(list(new), dtype=torch.int64)
         ring.push(numbers, numbers[:, None, None] + torch.zeros(1, 2, 3))
         rows.extend(new)
-        slots = [None] * capacity  # row number i lies in slot i mod capacity
+        slots = [None] * capacity  # row number i is in slot i mod capacity
         for row in rows:
             slots[row % capacity] = row
         held = [row for row in slots if row is not None]

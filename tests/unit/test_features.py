@@ -190,7 +190,7 @@ def test_no_features_are_looked_for_unless_they_are_needed(method):
 @pytest.mark.parametrize(
     ("features", "culprit"),
     [
-        ("blocks.0.attention", "blocks.0.attention"),  # puts out a tuple
+        ("blocks.0.attention", "blocks.0.attention"),  # returns a tuple
         (lambda images: images[:2], "features"),
         (lambda images: images.sum(dim=(1, 2, 3)), "features"),
         (lambda images: None, "features"),

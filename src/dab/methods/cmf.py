@@ -34,22 +34,22 @@ class Memory(ROIDMemory):
 
 @register("cmf")
 class CMF(ROID):
-    """ROID whose weights are pulled to a filtered state between the source and what was learned.
+    """ROID whose weights are averaged with a filtered state between source and adapted weights.
 
     Args:
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
-        alpha: share of the hidden state that is kept against the source before it is corrected.
-        gamma: share of the adapted weights that is kept against the hidden state after an update.
-        noise: q, the variance added per update, for 38,400 trained numbers and in proportion.
-        least_kept: smallest beta, the share of the hidden state that a correction keeps.
+        alpha: weight of the hidden state when averaged with the source before its correction.
+        gamma: weight of the adapted parameters when averaged with the hidden state.
+        noise: q, the variance added per update for 38,400 trained numbers; scaled by their number.
+        least_kept: smallest beta, the weight of the hidden state in a correction.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

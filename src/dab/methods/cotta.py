@@ -31,27 +31,28 @@ class Memory:
 
 @register("cotta")
 class CoTTA(Adapter):
-    """Trains all weights towards a slow teacher, and lets some of them return to the source.
+    """Trains all weights toward a slow teacher, and resets a few of them to the source.
 
     Args:
         model: any image classifier.
         augmentations: how many views the teacher averages where the source model is unsure.
-        gate: the mean confidence of the source below which it is.
-        teacher: share of itself that the teacher keeps in an update.
-        restore: probability with which each single weight returns to its source value.
+        gate: mean confidence below which the source model counts as unsure.
+        teacher: how much of itself the teacher keeps in an update.
+        restore: probability with which each weight is reset to its source value.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the augmentations and of what is restored.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        seed: of the augmentations and the restored weights.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "CoTTA"
     paper = "Wang et al., Continual Test-Time Domain Adaptation, CVPR 2022"
     year = 2022
+    color = 3
     forwards = 5.2
 
     def __init__(
@@ -80,7 +81,7 @@ class CoTTA(Adapter):
         return Memory(Teacher(self.trained))
 
     def infer(self, images: Tensor) -> Tensor:
-        """The teacher answers; before the first batch it is the source model."""
+        """The teacher predicts; before the first batch it is the source model."""
         return self.run(images, None if self.memory is None else self.memory.teacher.parameters)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:

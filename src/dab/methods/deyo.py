@@ -29,18 +29,18 @@ class DeYO(Adapter):
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (DeYO's own paper).
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         entropy_weight: E_0 of the weights exp(E_0 - H), as a share of log C.
         plpd_above: a sample is trained on if the probability of its predicted class falls by more
-            when its patches are shuffled.
-        patches: per side of the grid whose cells are shuffled.
+            than this when its patches are shuffled.
+        patches: cells per side of the grid that is shuffled.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the shuffles.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

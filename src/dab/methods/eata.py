@@ -97,26 +97,27 @@ class EATA(ETA):
 
     Args:
         model: any image classifier with normalization layers.
-        source_images: batches of source images (or one tensor of them) for the Fisher term, the
-            first of (images, labels) pairs likewise. Without them it runs as ETA: no such term.
+        source_images: source images for the Fisher term, as one tensor, as batches, or as batches
+            of (images, labels). Without them, the method runs as ETA: without that term.
         fisher_images: how many of them are used.
         fisher_weight: of the Fisher term in the loss.
-        margin: a sample whose |cos| with the tendency is not below it is redundant.
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        margin: a sample is redundant unless its |cos| with the tendency is below this.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
-        batch_size: of the Fisher batches that a single tensor of source images is cut into.
+        batch_size: of the batches into which a single tensor of source images is split.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "EATA"
     paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
     year = 2022
+    color = 4
     forwards = 1.4
     constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
 
@@ -173,7 +174,7 @@ class EATA(ETA):
     @torch.inference_mode(False)
     @torch.no_grad()
     def _estimate_fisher(self, batches: Iterable[Any], most: int, batch_size: int) -> list[Tensor]:
-        """Mean over batches of the squared gradient of the cross-entropy to the own argmax."""
+        """Mean over batches of the squared gradient of the cross-entropy to its own argmax."""
         if isinstance(batches, Tensor):
             batches = batches.split(batch_size)  # type: ignore[no-untyped-call]
         fisher = [torch.zeros_like(source) for source in self.trained.source]
@@ -193,5 +194,5 @@ class EATA(ETA):
             if seen >= most:
                 break
         if not used:
-            raise ValueError("source_images holds no batch")
+            raise ValueError("source_images is empty")
         return [total / used for total in fisher]

@@ -51,27 +51,28 @@ class NOTE(PeriodicAdapter):
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
-        update_every: samples from one update to the next.
+        update_every: samples between two updates.
         batch_size: of the mini-batches in an update, one epoch over the memory.
-        k: standard errors within which a sample's own statistics are chance.
+        k: standard errors within which a sample's own statistics count as chance.
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: with the first ones).
-        statistics: what BatchNorm layers normalize with: "instance", the net's statistics, which
-            follow the memory in updates, corrected by as much of each sample's own as is beyond
-            chance; or another kind; see `dab.parts.statistics`.
+        device: where the memory keeps images (default: the device of the first ones).
+        statistics: what BatchNorm layers normalize with: "instance", running statistics that
+            follow the memory in updates, corrected by each sample's own where they differ by more
+            than chance; or another kind; see `dab.parts.statistics`.
         seed: of the reservoir and the order of an epoch.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "NOTE"
     paper = "Gong et al., NOTE: Robust Continual Test-time Adaptation, NeurIPS 2022"
     year = 2022
+    color = 6
     forwards = 3.7
 
     def __init__(
@@ -154,5 +155,5 @@ class NOTE(PeriodicAdapter):
 
 
 def _beyond(difference: Tensor, chance: Tensor) -> Tensor:
-    """Soft shrinkage with a threshold for each channel: what is left of it beyond chance."""
+    """Soft shrinkage with a threshold per channel: the part of a difference beyond chance."""
     return difference.sign() * F.relu(difference.abs() - chance)

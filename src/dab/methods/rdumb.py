@@ -1,4 +1,4 @@
-"""RDumb: ETA that starts over every so often (Press et al., 2023)."""
+"""RDumb: ETA that is reset periodically (Press et al., 2023)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ __all__ = ["RDumb"]
 class Memory(ETAMemory):
     """What RDumb remembers of its stream."""
 
-    updates: Annotated[int, Range(0)] = 0  # since it started over
+    updates: Annotated[int, Range(0)] = 0  # since the last reset
 
 
 @register("rdumb")
 class RDumb(ETA):
-    """EATA without its Fisher term, back to the source after a fixed number of updates.
+    """EATA without its Fisher term, reset to the source after a fixed number of updates.
 
     Args:
         model: any image classifier with normalization layers.
         reset_every: updates after which weights, momentum and tendency are reset.
-        margin: a sample whose |cos| with the tendency is not below it is redundant.
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        margin: a sample is redundant unless its |cos| with the tendency is below this.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

@@ -39,22 +39,22 @@ class Memory:
 
 @register("roid")
 class ROID(Adapter):
-    """Trains on diverse, certain samples, and corrects its answers with a prior of the batch.
+    """Trains on diverse, certain samples, and corrects its predictions with a prior of the batch.
 
-    That correction reads the label order off the batch, independently of how the weights adapt:
-    `output=None` leaves the pure weight adaptation.
+    That correction exploits the label order, independently of how the weights adapt; `output=None`
+    switches it off.
 
     Args:
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
-        ensemble: share of the adapted weights that is kept against the source after an update.
+        ensemble: weight of the adapted parameters when averaged with the source after each update.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -62,6 +62,7 @@ class ROID(Adapter):
     paper = "Marsden et al., Universal Test-time Adaptation through Weight Ensembling, Diversity "
     paper += "Weighting, and Prior Correction, WACV 2024"
     year = 2024
+    color = 10
     forwards = 3.2
     learns_from_prediction = True
 

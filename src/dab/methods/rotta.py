@@ -51,30 +51,31 @@ class Memory:
 
 @register("rotta")
 class RoTTA(PeriodicAdapter):
-    """Trains a student on views of a memory towards a teacher, which answers.
+    """Trains a student on views of a memory toward a teacher, which predicts.
 
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
-        update_every: samples from one update to the next.
-        teacher: share of itself that the teacher keeps in an update.
+        update_every: samples between two updates.
+        teacher: how much of itself the teacher keeps in an update.
         alpha: how far the statistics of BatchNorm layers follow the memory in an update.
         optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: with the first ones).
+        device: where the memory keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with: "robust" running averages that follow the
             memory in updates, or another kind; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "RoTTA"
     paper = "Yuan et al., Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
     year = 2023
+    color = 7
     forwards = 3.0
 
     def __init__(
@@ -116,7 +117,7 @@ class RoTTA(PeriodicAdapter):
         )
 
     def infer(self, images: Tensor) -> Tensor:
-        """The teacher answers; before the first batch it is the source model."""
+        """The teacher predicts; before the first batch it is the source model."""
         if self.memory is None:
             return self.run(images)
         with self._normalized_by(self.memory.teacher_statistics):

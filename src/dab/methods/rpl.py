@@ -22,7 +22,7 @@ __all__ = ["RPL"]
 
 @register("rpl")
 class RPL(Adapter):
-    """Trains on its own predictions with a loss that wrong labels hurt less than cross-entropy.
+    """Trains on its own predictions with a loss that is more robust to wrong labels.
 
     Args:
         model: any image classifier with normalization layers.
@@ -33,7 +33,7 @@ class RPL(Adapter):
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

@@ -31,28 +31,29 @@ class Memory:
 
 @register("sar")
 class SAR(Adapter):
-    """Minimizes the entropy of certain samples where it is flat, and starts over before collapse.
+    """Minimizes the entropy of certain samples at flat minima, and resets before a collapse.
 
     Args:
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
-        rho: how far the weights are moved uphill before the gradient is taken.
-        reset_below: the source weights come back when the running loss falls below.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
+        rho: how far the weights are moved uphill before the gradient is computed.
+        reset_below: the source weights are restored when the running loss falls below this.
         optimizer: "sgd", "adam" or "adamw".
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam.
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "SAR"
     paper = "Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
     year = 2023
+    color = 8
     forwards = 4.9
     learns_from_prediction = True
 

@@ -79,17 +79,17 @@ class Memory:
 
 @register("t3a")
 class T3A(Source):
-    """Replaces the last linear layer by the means of confident features of each class.
+    """Replaces the last linear layer by the mean of each class's most certain features.
 
     The first support of a class is its row of that layer, so the model needs one that computes the
     logits. No weight changes.
 
     Args:
         model: any image classifier that ends in a linear layer.
-        supports: per class, those of the lowest entropy; a number that is never reached keeps all.
+        supports: how many to keep per class, those with the lowest entropy.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

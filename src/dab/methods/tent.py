@@ -30,13 +30,14 @@ class TENT(Adapter):
         weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "TENT"
     paper = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
     year = 2021
+    color = 1
     forwards = 2.2
     learns_from_prediction = True
 

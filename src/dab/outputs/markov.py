@@ -1,4 +1,4 @@
-"""The Markov prior: labels that persist in a stream, read off it by a hidden Markov model."""
+"""The Markov prior: a hidden Markov model of labels that persist in a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Markov", "Mode"]
 
 Mode = Literal["smooth", "filter"]
 
-# Samples processed in one go: memory grows with them, and "smooth" looks no further ahead.
+# Samples processed at once: memory grows with them, and "smooth" looks no further ahead.
 _CHUNK = 256
 # Probabilities below exp(_LOWEST) count as that: a float32 must hold their ratios.
 _LOWEST = -60.0
@@ -26,18 +26,18 @@ _LOWEST = -60.0
 
 @register_output("markov")
 class Markov(Output):
-    r"""Corrects each answer by what its neighbors in time say about the label.
+    r"""Corrects each prediction by what its neighbors in time say about the label.
 
-    Labels stay with probability rho and otherwise are drawn anew, while the model's answer
-    p_i = softmax(z_i) is evidence of the label. How long labels stay, how far the model's
-    confidence can be trusted and how fast the model's own preferences change is unknown, so that
-    experts with different assumptions run side by side. The stream decides among them: an expert
-    counts as much as it has predicted the answers better than expert 0, for which the order says
-    nothing. So the correction fades where labels do not persist, and needs no threshold.
+    A label stays with probability rho and is otherwise drawn again; the model's prediction
+    p_i = softmax(z_i) is evidence of it. How long labels stay, how far the model's confidence can
+    be trusted and how fast its own preferences change is unknown, so experts with different
+    assumptions run side by side. An expert's weight depends on how much better it has predicted
+    the model's outputs than expert 0, which ignores the order. So the correction fades where
+    labels do not persist, and needs no threshold.
 
-    Means of the answers, with memories of M samples, M in `memories` and `reference`; they start
-    as `caution` uniform answers. They tell a model that prefers a class from a stream that shows
-    it. With d = 1 - 1/M, W_0 = caution and W_i = d W_(i-1) + 1:
+    Means of the predictions, with memories of M samples, M in `memories` and `reference`, start
+    as `caution` uniform predictions. They distinguish a model that prefers a class from a stream
+    that shows it. With d = 1 - 1/M, W_0 = caution and W_i = d W_(i-1) + 1:
 
         m = m + ((p_i + floor/C) / (1 + floor) - m) / W_i                      after sample i
 
@@ -50,11 +50,11 @@ class Markov(Output):
 
     r scores all experts alike: expert 0 predicts r and has g_0 = 0. In a shuffled stream the
     expected sum in g is 1, so by Jensen's inequality every other expert loses. delta keeps them
-    from living off a change of the model's preferences, slip bounds what a single answer costs
-    them, and they start at s_k = -doubt: the model's preferences have to become known first.
+    from gaining by a change of the model's preferences, slip bounds the cost of a single
+    prediction, and they start at s_k = -doubt, until the model's preferences are known.
 
-    The answer is q_i = sum_k w_k b_k with w = softmax(s), returned as z_i + log q_i - log p_i: if
-    expert 0 holds all the weight, the model's logits come back bit by bit.
+    The result is q_i = sum_k w_k b_k with w = softmax(s), returned as z_i + log q_i - log p_i: if
+    expert 0 has all the weight, the model's logits are returned bit for bit.
 
     Args:
         mode: "filter" uses b_k and w as they are after sample i, never a later sample. "smooth"

@@ -1,4 +1,4 @@
-"""Output corrections: what is answered may differ from what the model says."""
+"""Output corrections: change the returned logits, not what is learned from."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Kind = TypeVar("Kind", bound=type["Output"])
 class Output(ABC):
     """Corrects the logits of a batch after the method has learned from the uncorrected ones.
 
-    Such a correction reads the order of the labels off the stream: it assumes that neighbors in
-    time belong together, and is worth as much as that is true.
+    Such a correction exploits the label order of the stream: it assumes that neighbors in time
+    belong together, and helps only to that extent.
     """
 
     needs_features: ClassVar[bool] = False
@@ -36,7 +36,7 @@ class Output(ABC):
 
     @abstractmethod
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """The corrected logits; whatever is remembered of the stream moves on."""
+        """The corrected logits; also updates what is remembered of the stream."""
 
     def reset(self) -> None:
         """Forget the stream."""
@@ -45,7 +45,7 @@ class Output(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what another correction of this kind remembers."""
+        """Load what another correction of this kind remembers."""
 
 
 def register_output(name: str) -> Callable[[Kind], Kind]:
@@ -65,7 +65,7 @@ def outputs() -> list[str]:
 
 
 def create_output(output: Output | str | None) -> Output | None:
-    """A correction of an adapter's own, from a name or an example.
+    """A correction for one adapter, from a name or a copy of an instance.
 
     >>> create_output("prior")
     Traceback (most recent call last):

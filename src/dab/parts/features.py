@@ -18,13 +18,13 @@ FeatureSource = Callable[[Tensor], Tensor] | str | None
 
 
 class Features(Recorded):
-    """Taps features out of a model's forward passes.
+    """Reads features from a model's forward passes.
 
     Args:
         model: the classifier.
         source: None takes the input of the last linear layer that runs on one row per image: the
             classifier's, in timm, torchvision, Hugging Face and plain Sequential models alike. A
-            layer's name takes that layer's output, a callable of images is asked itself.
+            layer's name takes that layer's output; a callable is called with the images.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 5))
@@ -49,7 +49,7 @@ class Features(Recorded):
         if not self._layers and source is None:
             raise ValueError(
                 f"{type(model).__name__} has no linear classifier whose input could be its "
-                "features: name the layer before the classifier, or give a callable: features=..."
+                "features: pass the name of the layer before it, or a callable, as features=..."
             )
 
     def __call__(self, images: Tensor, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
@@ -67,8 +67,8 @@ class Features(Recorded):
             self.rollback()
         if not seen:
             raise ValueError(
-                "no layer saw one row of features per image: name the layer before the classifier, "
-                "or give a callable: features=..."
+                "no linear layer got one row of features per image: pass the name of the layer "
+                "before the classifier, or a callable, as features=..."
             )
         where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
         return output, _rows(seen[-1], len(images), where)
@@ -94,7 +94,7 @@ class Features(Recorded):
         """Between calls, no hook is in place."""
 
     def rollback(self, token: None = None) -> None:
-        """Remove the hooks that a forward pass, or an interrupted one, has left."""
+        """Remove the hooks of a forward pass, finished or interrupted."""
         self._seen, self._numbering = [], False
         for layer in self._layers:
             for key, hook in list(layer._forward_hooks.items()):
@@ -124,7 +124,7 @@ def check_source(model: nn.Module, source: FeatureSource) -> None:
 
 
 def _eager() -> AbstractContextManager[Any]:
-    """A compiled model does not look at hooks again once it is compiled: let it run as written."""
+    """Run a compiled model eagerly, because it ignores hooks added after it was compiled."""
     if "torch._dynamo" not in sys.modules:  # then nothing can have been compiled
         return nullcontext()
     eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
@@ -135,7 +135,7 @@ def _rows(features: Any, count: int, where: str) -> Tensor:
     if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != count:
         got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
-            f"{where} must give one row of features per image, ({count}, ...), got {got}"
+            f"{where} must return one row of features per image, ({count}, ...), got {got}"
         )
     return features.flatten(1)
 

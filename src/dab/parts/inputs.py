@@ -1,4 +1,4 @@
-"""Turning what loaders give into a batch of float images, or saying what to do about it."""
+"""Turns what data loaders return into a batch of float images, or says how to do so."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ logger = logging.getLogger("dab")
 def to_images(batch: Any) -> Any:
     """The images in a batch, as floats.
 
-    Takes a tensor, 8-bit ones included; `[images, labels]`, as loaders give; a PIL image, or a
-    list of them. Everything else is returned as it is.
+    Takes a tensor, also of 8-bit pixels; `[images, labels]`, as loaders return; a PIL image, or a
+    list of them. Everything else is returned unchanged.
 
     >>> to_images([torch.full((1, 3, 2, 2), 255, dtype=torch.uint8), torch.tensor([4])]).unique()
     tensor([1.])
@@ -31,7 +31,7 @@ def to_images(batch: Any) -> Any:
     if _is_pil(batch):
         return _from_pil([batch])
     if isinstance(batch, Tensor) and batch.dtype == torch.uint8:
-        # By a tensor, not a number, which torch may multiply by: exact levels are kept in 8 bits.
+        # By a tensor: torch may multiply by the reciprocal of a number, which is not exact.
         return batch.float().div_(torch.tensor(255.0, device=batch.device))
     if isinstance(batch, np.ndarray):
         raise TypeError(
@@ -53,7 +53,7 @@ def _first_of_pair(batch: Any) -> Any:
 
 
 def _is_pil(value: Any) -> bool:
-    pil = sys.modules.get("PIL.Image")  # without it, nobody can have such an image
+    pil = sys.modules.get("PIL.Image")  # if it was not imported, no such image exists
     return pil is not None and isinstance(value, pil.Image)
 
 
@@ -73,7 +73,7 @@ class InputNotices:
         self._given: set[str] = set()
 
     def range(self, lowest: float, highest: float) -> None:
-        """Pixels that look as if nobody had divided them by 255."""
+        """Pixels that look as if they were not divided by 255."""
         if lowest >= 0 and highest > 2:
             self.once(
                 "range",

@@ -22,7 +22,7 @@ class NamedTensors:
         return {name: tensor.clone() for name, tensor in zip(names, self.tensors, strict=True)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over tensors of the same names and shapes, or that there are none."""
+        """Load tensors of the same names and shapes, or none."""
         if state and {name: tensor.shape for name, tensor in state.items()} != self.shapes:
             raise ValueError(f"it has tensors of other names or shapes: {sorted(state)[:5]}")
         self.tensors = [state[name].clone() for name in self.shapes] if state else []

@@ -1,4 +1,4 @@
-"""The optimizers that methods train with, all chosen in the same way."""
+"""The optimizers that methods train with."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def create_optimizer(
     weight_decay: float,
     nesterov: bool = True,
 ) -> Callable[[list[Tensor]], torch.optim.Optimizer]:
-    """What creates an optimizer for given parameters.
+    """Returns a function that creates an optimizer for given parameters.
 
     Args:
         kind: "sgd", "adam" or "adamw" (Adam with decoupled weight decay).
         lr: learning rate.
         momentum: of SGD; beta_1 of Adam and AdamW.
-        weight_decay: of the kind's own.
-        nesterov: whether SGD looks ahead, as far as it has momentum.
+        weight_decay: its coefficient.
+        nesterov: whether SGD uses Nesterov momentum, if momentum > 0.
 
     >>> create = create_optimizer("adam", lr=1e-3, momentum=0.8, weight_decay=0.0)
     >>> create([torch.zeros(2)]).defaults["betas"]

@@ -1,4 +1,4 @@
-"""The last so many rows of some tensors."""
+"""The last rows of some tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RingBuffer(Recorded):
         return [column[: len(self)] for column in self._columns]
 
     def push(self, *rows: Tensor) -> None:
-        """Add rows, one tensor of them for each column."""
+        """Add rows, one tensor per column."""
         if not self._columns:
             self._columns = [part.new_empty((self.capacity, *part.shape[1:])) for part in rows]
         count = len(rows[0])
@@ -69,10 +69,10 @@ class RingBuffer(Recorded):
         return {"columns": [column.clone() for column in self.columns], "pushed": self._pushed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the rows of a ring of the same capacity."""
+        """Load the rows of a ring buffer of the same capacity."""
         columns, pushed = state["columns"], state["pushed"]
         if any(len(column) != min(pushed, self.capacity) for column in columns):
-            raise ValueError(f"the state's ring does not fit a capacity of {self.capacity}")
+            raise ValueError(f"the state's ring buffer does not fit a capacity of {self.capacity}")
         self._pushed, self._columns = pushed, []
         for column in columns:
             self._columns.append(column.new_empty((self.capacity, *column.shape[1:])))

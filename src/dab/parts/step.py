@@ -16,7 +16,7 @@ class Step:
     replaced: int = 0  # of those, how many took another sample's place
     fill: int = 0  # samples in the buffer after the call
     updated: bool = False
-    skipped: bool = False  # something was not learned, because a number was not finite
+    skipped: bool = False  # something was not learned because a number was not finite
     loss: float | None = None  # of the update
 
     reason = ""  # why this call did or did not update, in words; not one of the numbers

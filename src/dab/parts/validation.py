@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_images", "logits_of"]
+__all__ = ["check_images", "check_names", "logits_of"]
 
 
 def check_images(images: Any, like: Tensor | None) -> tuple[float, float]:
@@ -43,6 +43,23 @@ def check_images(images: Any, like: Tensor | None) -> tuple[float, float]:
         bad = (~torch.isfinite(images).flatten(1).all(dim=1)).nonzero().flatten().tolist()
         raise ValueError(f"samples {bad} of the batch have NaN or infinite pixels")
     return lowest, highest
+
+
+def check_names(found: Collection[str], expected: Collection[str]) -> None:
+    """Refuse names other than the expected ones.
+
+    >>> check_names(["a", "c"], ["a", "b"])
+    Traceback (most recent call last):
+    ValueError: missing: b; unexpected: c
+    """
+    missing, unexpected = set(expected) - set(found), set(found) - set(expected)
+    parts = [
+        f"{kind}: {', '.join(sorted(map(str, names))[:5])}{', ...' if len(names) > 5 else ''}"
+        for kind, names in (("missing", missing), ("unexpected", unexpected))
+        if names
+    ]
+    if parts:
+        raise ValueError("; ".join(parts))
 
 
 def logits_of(output: Any, samples: int, classes: int | None) -> Tensor:

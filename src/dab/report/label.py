@@ -31,7 +31,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Label:
-    """A row's names for different places."""
+    """The names of a row, by where they are shown."""
 
     title: str  # of the method
     options: str  # all that are not the defaults, as on the command line
@@ -154,7 +154,7 @@ def _with_remark(label: Label, remark: str) -> Label:
 
 
 def _words(name: str, values: Collection[str]) -> dict[str, str]:
-    """How each value of a detail is written; hashes only as far as it takes to tell them apart.
+    """How each value of a detail is written; hashes are shortened, but stay distinct.
 
     >>> _words("code", {"1a2b3c4d", "1a2bffff"})["1a2bffff"], _words("compute.precision", {"bf16"})
     ('code 1a2bf', {'bf16': 'bf16'})

@@ -57,8 +57,8 @@ class Result:
     update_rate: float  # share of the calls that updated
     admitted: int
     skipped: int  # calls that learned nothing because a number was not finite
-    seconds: float  # of processor time in the adapter
-    images_per_second: float  # of processor time
+    seconds: float  # of CPU time in the adapter
+    images_per_second: float  # of CPU time
     peak_memory_mib: float  # resident, of the process
 
     def write(self, folder: Location) -> None:

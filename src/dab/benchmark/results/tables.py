@@ -11,6 +11,7 @@ from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dab.benchmark.results.published import STAR
 from dab.benchmark.results.summary import Row
 from dab.utils import files
 from dab.utils.files import Location
@@ -90,7 +91,7 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
                 row = next((row for row in same if row.data == name), None)
                 entries.append(_error(row, chosen) if row else "")
                 if name in has_published:
-                    entries.append(_published(row) if row else "")
+                    entries.append(str(row.published) if row and row.published else "")
             updates = " / ".join(f"{100 * row.update_rate:.0f} %" for row in same)
             lines.append(_line(*entries, updates))
         tables[setting] = lines
@@ -134,9 +135,8 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
 
 def legend(rows: Sequence[Row]) -> str:
     """What the symbols in the tables of these rows mean."""
-    if any(row.published and row.published.source != "paper" for row in rows):
-        return f"{_LEGEND} *: not in the paper, from its authors' benchmark."
-    return _LEGEND
+    starred = any(row.published and row.published.starred for row in rows)
+    return f"{_LEGEND} {STAR}" if starred else _LEGEND
 
 
 def _size(row: Row) -> str:
@@ -151,13 +151,6 @@ def _error(row: Row, rows: Sequence[Row]) -> Entry:
         text += " ↑"
     best = min(other.error for other in rows if other.data == row.data)
     return Entry(text, row.error == best, row.worse_than_source)
-
-
-def _published(row: Row) -> str:
-    if row.published is None:
-        return ""
-    mark = "" if row.published.source == "paper" else "*"
-    return f"{row.published.error:.1f}{mark}"
 
 
 def to_markdown(tables: dict[str, list[Line]]) -> str:
