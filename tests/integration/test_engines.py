@@ -289,7 +289,7 @@ class Watching(View):
 def test_a_run_that_another_process_makes_waits_while_others_run(tmp_path):
     jobs = grid(tmp_path, "note", "lame")
     source = jobs[0].run()
-    claim = claims.try_claim(jobs[1].folder(jobs[1].stream(), source.error))
+    claim = claims.try_claim(tmp_path / jobs[1].card(jobs[1].stream(), source.error).run_id)
     assert claim is not None
     view, engine = Watching(claim), Turns(room=1)
     assert len(dispatch(jobs, engine, view)) == 3

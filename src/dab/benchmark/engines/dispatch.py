@@ -15,7 +15,7 @@ from dab.benchmark.results.result import Result
 from dab.benchmark.running import claims
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.progress_file import Progress
-from dab.benchmark.running.run import Interrupted
+from dab.benchmark.running.run import Interrupted, read_result
 from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
@@ -168,8 +168,9 @@ class _Grid:
         """A job may start, unless its result exists."""
         job = self.jobs[number]
         try:
-            folder = job.folder(self._streams[job.stream_key], source_error)
-            result = Result.read(folder)
+            card = job.card(self._streams[job.stream_key], source_error)
+            folder = job.out / card.run_id
+            result = read_result(folder, card)
         except Exception as error:  # other cells can still run
             self._fail(number, Failure.of(error))
             return

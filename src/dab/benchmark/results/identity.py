@@ -1,4 +1,4 @@
-"""A run's identity: everything that its numbers depend on, and the ids made from it."""
+"""A run's identity: what its numbers depend on, how to read them, and the ids made from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "ShardCard",
 ]
 
-FORMAT = 2  # of cards, results and checkpoints; those of format 1 do not say so
+FORMAT = 3  # of cards, results and checkpoints; those of format 1 do not say so
 
 
 class FormatError(ValueError):
@@ -77,7 +77,10 @@ class ShardCard:
 
 @dataclass(frozen=True)
 class RunCard:
-    """Everything that the numbers of a run depend on.
+    """Everything that the numbers of a run depend on, and what they are compared with.
+
+    The latter cannot change a number and is in no id: `source_error`, `published_as`, and the
+    version of dab, whose code is covered by `code`.
 
     >>> card = RunCard(
     ...     method="tent", code="0a", options={"lr": 1e-3}, setting="mixed", seed=0, batch_size=64,
@@ -89,6 +92,8 @@ class RunCard:
     True
     >>> replace(card, seed=1).run_id == card.run_id, replace(card, seed=1).group_id == card.group_id
     (False, True)
+    >>> replace(card, source_error=49.0).run_id == card.run_id
+    True
     """
 
     method: str
@@ -124,28 +129,35 @@ class RunCard:
         found: dict[str, Any] = to_json(self)
         return found
 
+    def _hashed(self) -> dict[str, Any]:
+        """What can change a number."""
+        card = self.to_json()
+        del card["source_error"], card["published_as"]
+        card["versions"].pop("dab", None)
+        return card
+
     @cached_property
     def run_id(self) -> str:
-        """The name of the run's folder: a hash of everything on the card."""
-        return _hash(self.to_json())
+        """The name of the run's folder: a hash of everything that can change its numbers."""
+        return _hash(self._hashed())
 
     @cached_property
     def group_id(self) -> str:
         """The same for runs that differ only in the seed; pieces of a stream count as one run."""
-        card = self.without_shard().to_json()
-        return _hash({k: v for k, v in card.items() if k not in ("seed", "source_error")})
+        card = self.without_shard()._hashed()
+        return _hash({k: v for k, v in card.items() if k != "seed"})
 
     @cached_property
     def stream_id(self) -> str:
         """The same for runs of any method and seed on the same kind of stream and model."""
-        card = self.without_shard().to_json()
+        card = self.without_shard()._hashed()
         return _hash({k: card[k] for k in ("data", "model", "setting", "batch_size", "shard")})
 
     @cached_property
     def source_id(self) -> str:
         """The same for a run and the source run that it is compared with."""
-        card = self.without_shard().to_json()
-        own = ("method", "code", "options", "source_images", "source_error", "published_as")
+        card = self.without_shard()._hashed()
+        own = ("method", "code", "options", "source_images")
         return _hash({k: v for k, v in card.items() if k not in own})
 
     def without_shard(self) -> RunCard:

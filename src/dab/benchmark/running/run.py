@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "run"]
+__all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "read_result", "run"]
 
 logger = logging.getLogger("dab")
 
@@ -73,7 +74,7 @@ def run(
     """The result of a cell: read if the run is finished, resumed if it was started, else made.
 
     The source model runs first on the same stream, unless it already has: its error is what other
-    runs are compared with, and part of their identity.
+    runs are compared with.
 
     Args:
         cell: what to run.
@@ -109,10 +110,10 @@ def run(
         ).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / card.run_id
-    if finished := Result.read(folder):
+    if finished := read_result(folder, card):
         return finished
     with _claim(folder, wait):
-        if finished := Result.read(folder):  # meanwhile
+        if finished := read_result(folder, card):  # meanwhile
             return finished
         files.remove_unfinished(folder)
         if workers is None:
@@ -120,6 +121,15 @@ def run(
         with cell.compute.threading():
             started = _Run(cell, task, stream, card, folder)
             return started.finish(workers, checkpoint_every, watch, loggers)
+
+
+def read_result(folder: Location, card: RunCard) -> Result | None:
+    """The result of a run, if it has finished, with its card as of now.
+
+    What the result is compared with may have changed since it was written.
+    """
+    finished = Result.read(folder)
+    return None if finished is None else replace(finished, card=card)
 
 
 def _claim(folder: Location, wait: bool) -> claims.Claim:
@@ -246,7 +256,7 @@ class _Run:
 
 
 def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | None) -> RunCard:
-    """Everything that the numbers of a run depend on."""
+    """The identity of a run; its ids do not depend on `source_error`."""
     model = dict(task.model_card)
     return RunCard(
         method=cell.method,
