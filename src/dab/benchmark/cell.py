@@ -18,7 +18,7 @@ from dab.utils.suggest import unknown
 
 __all__ = ["Cell", "Method", "parse_method"]
 
-CONTINUAL, CPU = Setting(), Compute()
+CORRELATED, CPU = Setting(correlated=True), Compute()
 
 # Arguments of a method that a run provides itself.
 GIVEN = ("model", "seed", "source_images")
@@ -52,7 +52,7 @@ class Method(NamedTuple):
 class Cell:
     """One method with its options on one stream, and the compute it runs on.
 
-    >>> cell = Cell("dab", {"capacity": 256}, setting=Setting.parse("correlated"))
+    >>> cell = Cell("dab", {"capacity": 256})
     >>> cell.all_options()["capacity"], cell.all_options()["ensemble"]
     (256, 0.99)
     >>> Cell("dab", {"capactiy": 256})
@@ -63,7 +63,7 @@ class Cell:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     data: str = "glyphs"
-    setting: Setting = CONTINUAL
+    setting: Setting = CORRELATED
     seed: int = 0
     batch_size: int = 64
     corruptions: Sequence[str] = CORRUPTIONS
@@ -115,7 +115,7 @@ class Cell:
         """The cell in a few words.
 
         >>> str(Cell("dab", {"capacity": 256}, seed=3))
-        'dab capacity=256, glyphs, continual, seed 3'
+        'dab capacity=256, glyphs, correlated, seed 3'
         """
         piece = "" if self.shard is None else f", {self.shard}"
         method = Method(self.method, self.options)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dab.benchmark.cell import CPU, Cell, Method, parse_method
+from dab.benchmark.cell import CORRELATED, CPU, Cell, Method, parse_method
 from dab.benchmark.compute import Compute
 from dab.benchmark.engines import Resources, dispatch, engine_class
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
 from dab.benchmark.engines.view import View
 from dab.benchmark.results import tables
-from dab.benchmark.results.result import Result
+from dab.benchmark.results.result import Result, count_outdated
 from dab.benchmark.results.summary import Row, summarize
 from dab.benchmark.running.loggers import create_logger
 from dab.benchmark.tasks.registry import SPECIAL, TaskRecipe, not_taken, task_factory
@@ -36,7 +37,9 @@ from dab.utils.suggest import unknown
 
 __all__ = ["Grid", "GridResults", "run_grid"]
 
-Methods = Sequence[str | Method]
+logger = logging.getLogger("dab")
+
+Methods = str | Method | Sequence[str | Method]
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class Grid:
 
     Args:
         methods: each a `Method`, or text such as "dab capacity=64,256", which stands for one
-            method per value. A mapping gives each setting methods of its own. The source model is
-            always included.
+            method per value; a single one needs no list. A mapping gives each setting methods of
+            its own. The source model is always included.
         data: names of data sets; `dab data list` shows them.
         settings: each a `Setting`, or text such as "continual" or "correlated:0.1".
         seeds: of the order of images, and of the methods.
@@ -72,7 +75,7 @@ class Grid:
 
     methods: Methods | Mapping[str, Methods] = ()
     data: Sequence[str] = ("glyphs",)
-    settings: Sequence[str | Setting] = ("correlated",)
+    settings: Sequence[str | Setting] = (CORRELATED,)
     seeds: Sequence[int] = (0,)
     corruptions: Sequence[str] = CORRUPTIONS
     severity: int = 5
@@ -90,6 +93,11 @@ class Grid:
         for axis in ("data", "settings", "seeds", "corruptions"):
             if isinstance(getattr(self, axis), str) or not getattr(self, axis):
                 raise ValueError(f"{axis} must be a non-empty list, got {getattr(self, axis)!r}")
+        for axis in ("data", "settings", "seeds"):
+            values = list(map(str, getattr(self, axis)))
+            for value in values:
+                if values.count(value) > 1:
+                    raise ValueError(f"{axis} has {value} more than once")
         for name in self.corruptions:
             if name not in (known := CORRUPTIONS + HELD_OUT):
                 raise ValueError(unknown("corruption", name, known))
@@ -128,6 +136,8 @@ class Grid:
                 available = ", ".join(chosen)
                 raise ValueError(f"the grid has no methods for {setting}, only for: {available}")
             chosen = chosen[str(setting)]
+        if isinstance(chosen, str | Method):
+            chosen = [chosen]
         methods: list[Method] = []
         for method in chosen:
             methods += parse_method(method) if isinstance(method, str) else [Method(*method)]
@@ -293,6 +303,8 @@ def run_grid(
         log=log,
         imports=imports,
     )
+    if outdated := count_outdated(_location(out)):
+        logger.warning("%s: ignoring results written by another version of dab (%d)", out, outdated)
     images = stream_sizes(runs)
     chosen = create(resources)
     with _bars(runs, images) if view is None else nullcontext(view) as shown:

@@ -16,7 +16,7 @@ from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.typed_json import canonical, from_json, parse, to_json
 
-__all__ = ["Problem", "Result", "read_run_file", "results"]
+__all__ = ["Problem", "Result", "count_outdated", "read_run_file", "results"]
 
 logger = logging.getLogger("dab")
 
@@ -99,6 +99,21 @@ def results(out: Location, problems: list[Problem] | None = None) -> Iterator[Re
     for file in files.found(out, f"*/{FILE}"):
         with skipping(file.parent, problems):
             yield _read_cached(file.parent, files.version(file))
+
+
+def count_outdated(out: Location) -> int:
+    """The number of finished runs in a folder that another version of dab wrote."""
+    return sum(_is_outdated(file.parent) for file in files.found(out, f"*/{FILE}"))
+
+
+def _is_outdated(folder: Location) -> bool:
+    try:
+        read_run_file(folder, FILE)
+    except FormatError:
+        return True
+    except (OSError, ValueError):  # damaged: reported if the run is needed
+        return False
+    return False
 
 
 @contextmanager

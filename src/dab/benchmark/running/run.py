@@ -26,7 +26,7 @@ from dab.benchmark.running.checkpoint import (
     refuse_checkpoint,
     save_checkpoint,
 )
-from dab.benchmark.running.evaluation import STEP_FIELDS, Evaluation, asks_for, stream_of
+from dab.benchmark.running.evaluation import STEP_FIELDS, Evaluation, stream_of
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.journal import Journal
 from dab.benchmark.running.loggers import Logger
@@ -34,6 +34,7 @@ from dab.benchmark.running.progress_file import ProgressFile
 from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.tasks.task import Task
 from dab.data.images import Images
+from dab.registry import asks_for
 from dab.streams import Shard, Stream
 from dab.utils import files
 from dab.utils.files import Location
