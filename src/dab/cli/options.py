@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -44,6 +45,9 @@ class Help(argparse.RawDescriptionHelpFormatter):
         if text is None or action.dest not in NAMES:
             return text
         return f"{text}: {', '.join(NAMES[action.dest]())}".replace("%", "%%")
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # whole names
 
 
 def command(
