@@ -37,8 +37,11 @@ def test_methods_lists_every_method_with_its_options_and_defaults(capsys):
         cls = dab.method(name)
         assert f"{name}: " in printed
         assert cls.paper in printed
+        assert f"{name}: {cls.title}{f' ({cls.year})' if cls.year else ''}. " in printed
+        assert f"forward passes: {cls.forwards:g}" in printed
         for option in inspect.signature(cls).parameters.values():
-            assert option.name == "model" or f"{option.name} = {option.default!r}" in printed
+            assert option.name == "model" or f"{option.name} = {option.default!r}: " in printed
+    assert "    lr = 0.00025: a number greater than 0" in printed
 
 
 def test_methods_lists_only_those_asked_for(capsys):

@@ -9,6 +9,7 @@ from typing import Any
 
 import dab
 from dab.cli.options import Commands, add_imports, add_json, command, import_modules
+from dab.parts.options import Option, options_of
 
 __all__ = ["add", "describe", "main"]
 
@@ -49,15 +50,22 @@ def describe(name: str) -> dict[str, Any]:
         "paper": cls.paper,
         "year": cls.year,
         "forwards": cls.forwards,
-        "options": {
-            option.name: option.default
-            for option in inspect.signature(cls).parameters.values()
-            if option.name != "model"
-        },
+        "options": {option.name: option.default for option in options_of(cls)},
     }
 
 
 def _text(method: dict[str, Any]) -> str:
-    options = [f"    {name} = {default!r}" for name, default in method["options"].items()]
-    head = [f"{method['name']}: {method['summary']}", f"  {method['paper']}"]
-    return "\n".join([*head, *options])
+    options = options_of(dab.method(method["name"]))
+    year = "" if method["year"] is None else f" ({method['year']})"
+    return "\n".join(
+        [
+            f"{method['name']}: {method['title']}{year}. {method['summary']}",
+            f"  {method['paper']}",
+            f"  cost per image in forward passes: {method['forwards']:g}",
+            *(f"    {_assigned(one)}: {one.words}" for one in options),
+        ]
+    )
+
+
+def _assigned(option: Option) -> str:
+    return option.name if option.required else f"{option.name} = {option.default!r}"
