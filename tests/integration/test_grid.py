@@ -435,7 +435,7 @@ def test_completion_knows_commands_options_and_names(shell, capsys, tmp_path):
     pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in ("bench", "--dry-run", "imagenet-sketch", "submitit", "glyphs-correlated"):
+    for word in ("bench", "--dry-run", "imagenet-sketch", "slurm", "glyphs-correlated"):
         assert word in script
     if shell == "bash":
         (tmp_path / "dab.bash").write_text(script)

@@ -273,7 +273,7 @@ def run_grid(
     Args:
         grid: what to run.
         out: folder for the results, or the URL of an object store.
-        engine: "inline" runs in this process, "local" in worker processes; "ray" and "submitit"
+        engine: "inline" runs in this process, "local" in worker processes; "ray" and "slurm"
             use a cluster. Results are the same on all of them.
         jobs: runs at a time; None for as many as fit.
         address: of the cluster; None for the engine's default.

@@ -91,7 +91,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     engines.add_argument(
         "--address",
         help="of the cluster: for ray as `ray.init` takes it, or local to start one (default); "
-        "for submitit slurm (default) or local",
+        "for slurm its own (slurm, default) or local",
     )
     engines.add_argument(
         "--gpus-per-run",

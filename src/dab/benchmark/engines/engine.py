@@ -106,5 +106,5 @@ def engine_class(name: str, resources: Resources) -> type[Engine]:
     for option, flag in SPECIAL.items():
         if getattr(resources, option) not in (None, {}) and option not in engine.takes:
             takers = [other for other in ENGINES if option in ENGINES[other].takes]
-            raise ValueError(f"{flag} applies to the engine {' or '.join(takers)}, not to {name}")
+            raise ValueError(f"{flag} requires engine {' or '.join(takers)}")
     return engine
