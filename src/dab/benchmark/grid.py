@@ -75,7 +75,7 @@ class Grid:
 
     methods: Methods | Mapping[str, Methods] = ()
     data: Sequence[str] = ("glyphs",)
-    settings: Sequence[str | Setting] = (CORRELATED,)
+    settings: Sequence[str | Setting] = (str(CORRELATED),)
     seeds: Sequence[int] = (0,)
     corruptions: Sequence[str] = CORRUPTIONS
     severity: int = 5

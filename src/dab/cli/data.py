@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -256,7 +255,8 @@ def _status(bad: int, folder: Path) -> int:
 
 
 def _workers(chosen: argparse.Namespace) -> int:
+    from dab.utils.parallel import usable_cores
+
     if chosen.workers is not None:
         return int(chosen.workers)
-    # Those that this process may use, where the system can tell.
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return usable_cores()

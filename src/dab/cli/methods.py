@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 from typing import Any
 
 import dab
 from dab.cli.options import Commands, add_imports, add_json, command, import_modules
 from dab.parts.options import Option, options_of
+from dab.utils.text import summary
 
 __all__ = ["add", "describe", "main"]
 
@@ -46,7 +46,7 @@ def describe(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "title": cls.title,
-        "summary": (inspect.getdoc(cls) or "").partition("\n")[0],
+        "summary": summary(cls),
         "paper": cls.paper,
         "year": cls.year,
         "forwards": cls.forwards,

@@ -11,6 +11,7 @@ from typing import Any
 import dab
 from dab.benchmark.results.identity import RunCard
 from dab.report.palette import title
+from dab.utils.text import assignments
 
 __all__ = ["Facts", "Label", "facts", "label"]
 
@@ -89,7 +90,7 @@ def _name(row: Facts, rows: Sequence[Facts]) -> Label:
         and not all(name in other.follow_size for other in siblings)
     ]
     printed = title(row.method)
-    said = [f"{name}={row.options[name]}" for name in telling if name in row.options]
+    said = assignments({name: row.options[name] for name in telling if name in row.options})
     size = [] if row.capacity is None else [f"M={row.capacity}"]
     spaced = [] if row.capacity is None else [f"M\u00a0=\u00a0{row.capacity}"]  # on one line
     inside = ", ".join([*spaced, *said])
@@ -105,7 +106,7 @@ def _name(row: Facts, rows: Sequence[Facts]) -> Label:
 
 
 def _written(options: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in options.items())
+    return " ".join(assignments(options))
 
 
 def _key(row: Facts) -> tuple[str, int | None, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,10 +51,7 @@ class Resources:
 
 
 class Engine(ABC):
-    """Runs jobs. Results go to the storage, never through the engine.
-
-    The first line of an engine's docstring describes it on the command line.
-    """
+    """Runs jobs. Results go to the storage, never through the engine."""
 
     takes: ClassVar[Sequence[str]] = ()  # of the special resources: "address", "gpus", "slurm"
     in_process: ClassVar[bool] = False  # whether runs share this process and its memory
@@ -83,11 +79,6 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ask active runs to save a checkpoint and stop, wait for them, and clean up."""
-
-    @classmethod
-    def summary(cls) -> str:
-        """What the engine does, in one line."""
-        return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 ENGINES: Registry[type[Engine]] = Registry("engine")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import dab
+from dab.benchmark.cell import changed_options
 from dab.streams import Setting
 from dab.utils.typed_json import canonical, from_json, to_json
 
@@ -196,15 +195,8 @@ class RunCard:
         return self.setting if self.shard is None else f"{self.setting}, {self.shard}"
 
     def changed_options(self) -> dict[str, Any]:
-        """Options that differ from the defaults; all options if the method is not known here."""
-        if self.method not in dab.methods():
-            return dict(self.options)
-        defaults = inspect.signature(dab.method(self.method)).parameters
-        return {
-            name: value
-            for name, value in self.options.items()
-            if name not in defaults or value != defaults[name].default
-        }
+        """Options that differ from the defaults; all if the method is not registered."""
+        return changed_options(self.method, self.options)
 
 
 def _hash(content: Mapping[str, Any]) -> str:

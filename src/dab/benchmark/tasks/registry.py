@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.data.images import to_tensor
 from dab.streams import Setting
 from dab.utils.registry import Registry
+from dab.utils.text import summary
 
 if TYPE_CHECKING:
     from dab.benchmark.cell import Cell
@@ -64,7 +64,7 @@ class TaskFactory(ABC):
     @property
     def summary(self) -> str:
         """What the data are, in one line."""
-        return (inspect.getdoc(type(self)) or "").partition("\n")[0]
+        return summary(type(self))
 
     @property
     def needs(self) -> str:
