@@ -280,7 +280,8 @@ def run_grid(
         gpus_per_run: may be a fraction with Ray; None for a whole GPU if the device is one.
         slurm: parameters of sbatch.
         cache: folder for corrupted images; None for the user's cache.
-        workers: processes per run that prefetch images; None for one while any are to be made.
+        workers: processes per run that prefetch images; default: 1 if images must be
+            generated, else 0.
         checkpoint_every: batches between two checkpoints.
         log: names of loggers, such as "tensorboard".
         imports: modules or .py files that register methods or data sets; other processes

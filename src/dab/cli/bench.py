@@ -45,9 +45,7 @@ FIRST = "quick"  # the suite that a bare `dab bench` runs
 
 def add(commands: Commands) -> None:
     parser = command(commands, "bench", "run a grid and print its table", EXAMPLES, main)
-    parser.add_argument(
-        "--suite", help="a grid by name; other options replace parts of it; available"
-    )
+    parser.add_argument("--suite", help="named grid; other options override it; available")
     parser.add_argument(
         "--method",
         action="append",
@@ -77,7 +75,7 @@ def add(commands: Commands) -> None:
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Where the runs are made, and how many at a time."""
+    """Where runs execute, and how many at a time."""
     engines = parser.add_argument_group("engine", "results are the same on all engines")
     engines.add_argument(
         "--engine",

@@ -85,10 +85,10 @@ def _add_check(parts: Commands) -> None:
     parser.add_argument(
         "--list",
         metavar="FILE",
-        help="of imagenet-c, only the images of a list with one WNID/NAME per line, or of "
-        "RobustBench's list: `robustbench`",
+        help="ImageNet-C only: restrict to the images in FILE, one WNID/NAME per line, or to "
+        "RobustBench's list with `robustbench`",
     )
-    _add_variants(parser, "of imagenet-c, only these")
+    _add_variants(parser, "ImageNet-C only: restrict to these")
     _add_workers(parser)
 
 

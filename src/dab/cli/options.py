@@ -191,7 +191,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Where results go, and how runs are made. They do not change any result."""
+    """Where results go, and how runs execute. They do not change any result."""
     group = parser.add_argument_group("runs")
     group.add_argument(
         "--out",
@@ -207,7 +207,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--workers",
         type=at_least(0),
-        help="processes per run that prefetch images (default: 1 while there are any to make)",
+        help="processes per run that prefetch images (default: 1 if images must be generated, "
+        "else 0)",
     )
     group.add_argument(
         "--checkpoint-every",

@@ -44,7 +44,7 @@ class CostChart:
     """Cost against error."""
 
     rows: tuple[str, ...]  # ids, by error
-    most: float  # multiples of the source model's processor time
+    most: float  # multiples of the source model's CPU time
     low: int
     high: int
 

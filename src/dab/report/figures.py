@@ -222,7 +222,7 @@ def _cost(report: Report, stream: Stream) -> Figure | None:
         color = report.styles[row.method].light
         axes.plot(cost, error, _marker(report, row), color=color, markersize=5)
     axes.set(xlim=(0, 1.25 * chart.most), ylim=(chart.low, chart.high))
-    axes.set(xlabel="processor time, multiples of a plain forward", ylabel="error in %")
+    axes.set(xlabel="CPU time, multiples of a plain forward", ylabel="error in %")
     _name_points(report, axes, points)
     return figure
 

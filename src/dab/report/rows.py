@@ -42,7 +42,7 @@ class Scores:
     published: Published | None
     update_rate: float  # calls that updated, in %
     memory: float  # MiB
-    cost: float | None  # processor time in multiples of the source model's
+    cost: float | None  # CPU time in multiples of the source model's
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class RunCard:
         if isinstance(found, Mapping) and found.get("format") != FORMAT:
             written = found.get("format")
             is_newer = type(written) is int and written > FORMAT
-            raise FormatError(f"made by {'a newer' if is_newer else 'an older'} version of dab")
+            raise FormatError(f"written by {'a newer' if is_newer else 'an older'} version of dab")
         card = from_json(cls, found)
         if not card.data.domains:
             raise ValueError("data.domains must not be empty")

@@ -28,8 +28,8 @@ LARGEST = 16 * 2**20  # bytes of a result or progress file; a usual one has some
 class Problem:
     """A run that is left out, and why.
 
-    >>> print(Problem("results/1a2b", "made by an older version of dab: rerun or remove it"))
-    results/1a2b: made by an older version of dab: rerun or remove it
+    >>> print(Problem("results/1a2b", "skipped: written by an older version of dab"))
+    results/1a2b: skipped: written by an older version of dab
     """
 
     run: str  # its folder
@@ -57,8 +57,8 @@ class Result:
     update_rate: float  # share of the calls that updated
     admitted: int
     skipped: int  # calls that learned nothing because a number was not finite
-    seconds: float  # of processor time in the adapter
-    images_per_second: float  # of processor time
+    seconds: float  # of CPU time in the adapter
+    images_per_second: float  # of CPU time
     peak_memory_mib: float  # resident, of the process
 
     def write(self, folder: Location) -> None:
@@ -122,7 +122,7 @@ def skipping(folder: Location, problems: list[Problem] | None) -> Iterator[None]
     try:
         yield
     except (OSError, ValueError) as error:
-        problem = Problem(str(folder), f"{error}, not shown: rerun or remove it")
+        problem = Problem(str(folder), f"skipped: {error}; rerun or delete it")
         if problems is None:
             logger.warning("%s", problem)
         else:

@@ -68,7 +68,7 @@ def _header(card: RunCard, checksum: str) -> bytes:
 def _explain(header: bytes, card: RunCard) -> None:
     """Say why a header is not the expected one."""
     if header.startswith(b"PK"):  # format 1 was a bare archive
-        raise FormatError("made by an older version of dab")
+        raise FormatError("written by an older version of dab")
     try:
         found = parse(header)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One run: read if it is finished, resumed if it was started, else made."""
+"""One run: read if it is finished, resumed if it was started, else started."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class ClaimedError(RuntimeError):
-    """Another process is making the run."""
+    """Another process is executing the run."""
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
     loggers: Sequence[Logger] = (),
     wait: bool = True,
 ) -> Result:
-    """The result of a cell: read if the run is finished, resumed if it was started, else made.
+    """The result of a cell: read if the run is finished, resumed if it was started, else started.
 
     The source model runs first on the same stream, unless it already has: its error is what other
     runs are compared with.
@@ -83,11 +83,11 @@ def run(
         out: the folder of all results, on disk or in an object store
             (`dab.utils.files.location`); the run gets a folder in it, named by its `RunCard`.
         cache: folder for corrupted images; None for the user's.
-        workers: processes that make images ahead; None for one if any have to be made.
+        workers: processes that prefetch images; default: 1 if images must be generated, else 0.
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
         loggers: are told the metrics of each window; see `dab.benchmark.running.loggers`.
-        wait: if another process is making the run, wait for its result; False raises a
+        wait: if another process is executing the run, wait for its result; False raises a
             `ClaimedError`, so that the caller can turn to another run.
     """
     if cell.data != task.name:
@@ -138,9 +138,11 @@ def _claim(folder: Location, wait: bool) -> claims.Claim:
     told = False
     while (claim := claims.try_claim(folder)) is None:
         if not wait:
-            raise ClaimedError(f"{claims.holder(folder) or 'another process'} is making {folder}")
+            raise ClaimedError(
+                f"{claims.holder(folder) or 'another process'} is executing {folder}"
+            )
         if not told:
-            logger.info("waiting for %s, which is making %s", claims.holder(folder), folder)
+            logger.info("waiting for %s, which is executing %s", claims.holder(folder), folder)
             told = True
         time.sleep(POLL)
     return claim

@@ -81,7 +81,7 @@ function columnsOf(table) {
       cell: line =>
         make(
           "td",
-          { title: "processor time in multiples of a plain forward" },
+          { title: "CPU time in multiples of a plain forward" },
           joined(line, row => row.scores?.cost && `${row.scores.cost.toFixed(1)} ×`),
         ),
     },
