@@ -23,8 +23,10 @@ from dab.benchmark.compute import Compute
 from dab.benchmark.engines import Resources, dispatch, engine_class
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
+from dab.benchmark.engines.local import runs_at_once
 from dab.benchmark.engines.view import View
 from dab.benchmark.results import tables
+from dab.benchmark.results.published import source_mismatch
 from dab.benchmark.results.result import Result, count_outdated
 from dab.benchmark.results.summary import Row, summarize
 from dab.benchmark.running.loggers import create_logger
@@ -55,7 +57,7 @@ class Grid:
         data: names of data sets; `dab data list` shows them.
         settings: each a `Setting`, or text such as "continual" or "correlated:0.1".
         seeds: of the order of images, and of the methods.
-        corruptions: the domains, in order.
+        corruptions: the domains, in order; ["held-out"] for the four reserved for tuning.
         severity: of the corruptions, 1 to 5.
         samples: images per domain; None for all.
         batch_size: images per call.
@@ -93,6 +95,8 @@ class Grid:
         for axis in ("data", "settings", "seeds", "corruptions"):
             if isinstance(getattr(self, axis), str) or not getattr(self, axis):
                 raise ValueError(f"{axis} must be a non-empty list, got {getattr(self, axis)!r}")
+        if list(self.corruptions) == ["held-out"]:
+            object.__setattr__(self, "corruptions", HELD_OUT)
         for axis in ("data", "settings", "seeds"):
             values = list(map(str, getattr(self, axis)))
             for value in values:
@@ -221,6 +225,11 @@ class GridResults:
         """Errors are in %: mean and standard deviation over the seeds."""
         return summarize(self.results)
 
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons not to trust the numbers; see `source_mismatch`."""
+        return [*filter(None, map(source_mismatch, self.results))]
+
     def to_markdown(self) -> str:
         """Tables by method and by domain."""
         return tables.document(self.rows)
@@ -256,7 +265,7 @@ def run_grid(
     grid: Grid,
     out: str | Location = "results",
     *,
-    engine: str = "inline",
+    engine: str | None = "inline",
     jobs: int | None = None,
     address: str | None = None,
     gpus_per_run: float | None = None,
@@ -274,7 +283,8 @@ def run_grid(
         grid: what to run.
         out: folder for the results, or the URL of an object store.
         engine: "inline" runs in this process, "local" in worker processes; "ray" and "slurm"
-            use a cluster. Results are the same on all of them.
+            use a cluster. None chooses local, or inline if only one run fits at a time. Results
+            are the same on all of them.
         jobs: runs at a time; None for as many as fit.
         address: of the cluster; None for the engine's default.
         gpus_per_run: may be a fraction with Ray; None for a whole GPU if the device is one.
@@ -291,6 +301,8 @@ def run_grid(
     resources = Resources(
         jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
     )
+    if engine is None:
+        engine = "inline" if runs_at_once(resources) == 1 else "local"
     create = engine_class(engine, resources)
     if str(out).startswith("memory://") and not create.in_process:
         raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
