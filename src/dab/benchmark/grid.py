@@ -35,6 +35,7 @@ from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.errors import DataError
 from dab.streams import Setting, Shard
 from dab.utils.files import Location, location
+from dab.utils.imports import require
 from dab.utils.suggest import unknown
 
 __all__ = ["Grid", "GridResults", "run_grid"]
@@ -244,12 +245,7 @@ class GridResults:
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame: one line per row, with the error of each domain as a column."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_pandas() needs pandas: pip install 'dab-tta[pandas]'", name="pandas"
-            ) from error
+        pandas = require("pandas", extra="pandas")
         plain: list[dict[str, Any]] = json.loads(self.to_json())
         return pandas.DataFrame([{**row, **row.pop("errors")} for row in plain])
 

@@ -15,6 +15,7 @@ from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job, work
 from dab.benchmark.engines.local import runs_at_once
 from dab.benchmark.running.run import Watch
+from dab.utils.imports import require
 
 __all__ = ["Slurm"]
 
@@ -40,10 +41,7 @@ class Slurm(Engine):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        try:
-            import submitit
-        except ImportError as error:
-            raise ValueError(f"{error}: pip install 'dab-tta[slurm]'") from error
+        submitit = require("submitit", extra="slurm")
         cluster = resources.address or "slurm"
         if cluster not in ("slurm", "local"):
             raise ValueError(f"the address for slurm must be slurm or local, got {cluster!r}")
