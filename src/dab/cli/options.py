@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dab.cli.names import NAMES
+from dab.streams.setting import SYNTAX
 from dab.utils.files import Location, location
 from dab.utils.imports import import_own
 
@@ -29,10 +30,7 @@ __all__ = [
     "import_modules",
 ]
 
-SETTING_HELP = (
-    "correlated (default), correlated:DELTA, continual, mixed, gradual or reset_each_shift; the "
-    "last three also with +correlated"
-)
+SETTING_HELP = f"{SYNTAX} (default: correlated)"
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -150,7 +148,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--root", type=Path, help="folder of the data")
     group.add_argument(
         "--model",
-        help="torchvision/NAME, timm/NAME or hf/NAME, each also with @WEIGHTS_FILE, or "
+        help="torchvision/NAME or timm/NAME, both also with @WEIGHTS_FILE; hf/NAME; or "
         "MODULE:FUNCTION (default: the data set's own; see `dab data list`)",
     )
     group.add_argument(
