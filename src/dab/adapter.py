@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
 from os import PathLike
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from dab.parts.inputs import InputNotices, to_images
 from dab.parts.options import checked
 from dab.parts.parameters import TrainedParameters
 from dab.parts.state import State, check_state, state_of
+from dab.parts.statistics import Statistics, StatisticsKind
 from dab.parts.step import Step, Totals
 from dab.parts.transaction import Savepoint, entry
 from dab.parts.validation import check_images, logits_of
@@ -51,6 +52,7 @@ class Adapter(nn.Module, ABC):
         seed: of the adapter's own random generator; the global one is neither read nor advanced.
         output: corrects the answers (an `Output` or its name), not what is learned from.
         features: where to find features, for corrections that need them; see `Features`.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics.Statistics`.
     """
 
     # What a method says about itself; tables, estimates and plots read it here.
@@ -60,6 +62,7 @@ class Adapter(nn.Module, ABC):
     year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
     forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
+    answers_after_update: ClassVar[bool] = False  # then there is no prediction before `adapt`
     scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
 
@@ -78,6 +81,7 @@ class Adapter(nn.Module, ABC):
         seed: int = 0,
         output: Output | str | None = None,
         features: FeatureSource = None,
+        statistics: StatisticsKind | Literal["train"] = "source",
     ) -> None:
         super().__init__()
         check_source(model, features)
@@ -90,6 +94,8 @@ class Adapter(nn.Module, ABC):
         self.generator = torch.Generator().manual_seed(seed)
         self.borrowed = Borrowed(model)
         self.borrowed.begin(self.trained.parameters)
+        self.statistics = Statistics(model, statistics)
+        self.borrowed.until_end(self.statistics.hooks(model))
         self.model = model
         self.notices = InputNotices()
         self.classes: int | None = None
@@ -107,7 +113,8 @@ class Adapter(nn.Module, ABC):
         """Learn from a batch and its predictions; return the logits to answer with.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        `self.last` is there to be filled in.
+        `self.last` is there to be filled in. A method that `answers_after_update` gets no
+        predictions, that is logits without rows, and predicts by itself with `self.answer`.
         """
 
     def begin(self, classes: int) -> Any:
@@ -133,9 +140,9 @@ class Adapter(nn.Module, ABC):
         """`infer`, keeping the features that an output correction may need."""
         version = images._version
         if self.features is None:
-            logits = self.infer(images)
+            logits = self._inferred(images)
         else:
-            logits, features = self.features(images, lambda: self.infer(images))
+            logits, features = self.features(images, lambda: self._inferred(images))
             self._tapped = features.detach()
         if images._version != version:
             raise ValueError(
@@ -143,6 +150,10 @@ class Adapter(nn.Module, ABC):
                 "let it work on a copy"
             )
         return logits
+
+    def _inferred(self, images: Tensor) -> Tensor:
+        with self.statistics.answering():
+            return self.infer(images)
 
     def run(self, images: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """The model's logits for a checked batch, with other values for some parameters if given.
@@ -192,8 +203,9 @@ class Adapter(nn.Module, ABC):
             return "ready: no images yet"
         if not self.last.updated and (waiting := self.progress()):
             return waiting
-        when = {None: "", 0: ", last in this call", 1: ", last 1 call ago"}
-        last = when.get(since, f", last {since:,} calls ago")
+        last = "" if since is None else f", last {since:,} calls ago"
+        if since == 0:
+            last = ", last in this call"
         return f"adapting: {updates:,} updates in {calls:,} calls{last}"
 
     @entry
@@ -232,6 +244,7 @@ class Adapter(nn.Module, ABC):
         self._savepoint = savepoint = Savepoint(self)
         try:
             self.trained.restore()
+            self.statistics.reset()
             if self.output is not None:
                 self.output.reset()
             self.generator.manual_seed(self.seed)
@@ -302,6 +315,7 @@ class Adapter(nn.Module, ABC):
 
     def _resume(self, found: State) -> None:
         self.trained.load_state_dict(found.weights)
+        self.statistics.load_state_dict(found.statistics)
         self.generator.set_state(found.generator)
         self.classes, self.images_like = found.classes, found.images_like
         self.memory, self.output = found.memory, found.output
@@ -330,9 +344,22 @@ class Adapter(nn.Module, ABC):
 
     def _call(self, batch: Tensor) -> Tensor:
         """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
+        self.last = Step(samples=len(batch))
+        if len(batch) == 1 and self.statistics.of_batch:
+            self.notices.once(
+                "single",
+                "%s: a call with a single image, whose statistics are those of one scene: "
+                "BatchNorm layers need batches, so expect worse answers than the source model's, "
+                'or use statistics="ema"',
+                self.name,
+            )
+        if self.answers_after_update and self.classes is not None:
+            answer = self.adapt(batch, batch.new_empty((0, self.classes))).detach()
+            if _is_finite(answer):
+                return self._corrected(answer)
+            self._start_again(len(batch))  # and predict first, to find out what is not finite
         with torch.set_grad_enabled(self.learns_from_prediction):
             logits = self.answer(batch)
-        self.last = Step(samples=len(batch))
         if self.classes is None:
             self.classes = logits.shape[1]
             self.images_like = batch.new_empty((0, *batch.shape[1:]))
@@ -366,6 +393,7 @@ class Adapter(nn.Module, ABC):
         """
         if self.totals.calls:
             self.trained.restore()
+            self.statistics.reset()
             self.memory = None
             if self.output is not None:
                 self.output.reset()
@@ -391,7 +419,7 @@ class Adapter(nn.Module, ABC):
         self.totals = self.totals.plus(last)
         if last.updated:
             self._calls_since_update = 0
-            last.reason = f"updated: {last.reason or f'loss {last.loss:.4g}'}"
+            last.reason = "updated" if last.loss is None else f"updated: loss {last.loss:.4g}"
         else:
             if self._calls_since_update is not None:
                 self._calls_since_update += 1

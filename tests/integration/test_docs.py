@@ -185,7 +185,6 @@ def test_the_grids_of_the_benchmark_guide_run(tmp_path, monkeypatch, capsys):
     assert "### squares, correlated" in shown
 
 
-@pytest.mark.filterwarnings("ignore:the model has .* BatchNorm")
 def test_the_examples_of_the_guide_to_models_run(tmp_path):
     use, own = blocks("docs/models.md", "python")
     exec(use, {})

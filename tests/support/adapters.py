@@ -12,9 +12,12 @@ QUICK: dict[str, dict[str, Any]] = {
     "adacontrast": {"queue": 32, "refine_after": 16},
     "cotta": {"augmentations": 3, "gate": 0.7},
     "dab": {"capacity": 8, "batch_size": 8},
+    "deyo": {"layers": "all", "entropy_below": 0.9, "plpd_above": 0.01},
     "eata": {"margin": 0.9},
     "note": {"capacity": 8, "update_every": 10},
+    "rdumb": {"margin": 0.9, "reset_every": 5},
     "rotta": {"capacity": 8, "update_every": 10},
+    "t3a": {"supports": 2},
 }
 
 

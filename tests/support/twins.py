@@ -45,7 +45,7 @@ class Twin:
 
     def __init__(self, model: nn.Module, lr: float, nesterov: bool = True) -> None:
         self.net = deepcopy(model).eval()
-        norms = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d)
+        norms = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, SlowBatchNorm)
         layers = {k: m for k, m in self.net.named_modules() if isinstance(m, norms)}
         self.theta: dict[str, nn.Parameter] = {}
         for name, layer in layers.items():
@@ -188,6 +188,39 @@ class SlowBatchNorm(nn.Module):
         self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
         self.mean, self.variance = list(layer.running_mean), list(layer.running_var)
         self.follows = False
+
+
+class SlowStatistics(SlowBatchNorm):
+    """Batch normalization with one of the shared kinds of statistics, channel by channel."""
+
+    def __init__(self, layer: nn.modules.batchnorm._BatchNorm, kind: str) -> None:
+        super().__init__(layer)
+        self.kind, self.follows = kind, True
+
+    def forward(self, x: Tensor) -> Tensor:
+        channels = []
+        for c in range(x.shape[1]):
+            values = x[:, c]
+            mean = sum(v.sum() for v in values) / values.numel()
+            variance = sum(((v - mean) ** 2).sum() for v in values) / values.numel()
+            if self.kind == "ema":
+                n = len(x)
+                mean = (16 * self.mean[c] + n * mean) / (16 + n)
+                variance = (16 * self.variance[c] + n * variance) / (16 + n)
+                if self.follows:
+                    self.mean[c], self.variance[c] = mean.detach(), variance.detach()
+            normal = (values - mean) / (variance + self.eps).sqrt()
+            channels.append(self.weight[c] * normal + self.bias[c])
+        return torch.stack(channels, dim=1)
+
+
+def with_slow_statistics(model: nn.Module, kind: str) -> nn.Module:
+    """A copy of a flat net whose BatchNorm layers normalize with these statistics."""
+    slow = deepcopy(model).eval()
+    for name, layer in list(slow.named_children()):
+        if isinstance(layer, nn.BatchNorm2d):
+            setattr(slow, name, SlowStatistics(layer, kind))
+    return slow
 
 
 def slow_norms(model: nn.Module) -> dict[str, SlowBatchNorm]:

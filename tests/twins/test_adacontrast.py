@@ -205,6 +205,20 @@ def test_a_query_without_negatives_finds_its_key():
     assert twin.negatives > 0
 
 
+def test_a_call_takes_five_forward_passes():
+    """Weak view, key, query, the weak view again by the momentum copy, and the answer."""
+    model = net("layernorm")
+    adapter, passes = AdaContrast(model, queue=32), []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    first, *later = stream((4, 4, 4))
+    adapter(first)  # which has to ask for the number of classes before
+    assert len(passes) == 6
+    for images in later:
+        passes.clear()
+        adapter(images)
+        assert len(passes) == 5
+
+
 def test_the_defaults_are_those_of_the_paper():
     for name, parameter in inspect.signature(SlowAdaContrast).parameters.items():
         assert inspect.signature(AdaContrast).parameters[name].default == parameter.default
@@ -213,7 +227,7 @@ def test_the_defaults_are_those_of_the_paper():
 @pytest.mark.parametrize("options", [{"neighbors": 0}, {"queue": 0}, {"features": "nowhere"}])
 def test_refuses_wrong_options_before_it_touches_the_model(options):
     model = net("layernorm")
-    with pytest.raises(ValueError, match=r"neighbors|capacity|nowhere"):
+    with pytest.raises(ValueError, match=r"neighbors|queue|nowhere"):
         AdaContrast(model, **options)
     assert model.training
     assert all(p.requires_grad for p in model.parameters())

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dab.augmentations import augment, strong, weak
+from dab.augmentations import augment, mild, strong, weak
 from dab.augmentations.color import brightness, contrast, gamma, gray, hue, saturation
 from dab.augmentations.geometry import blur, extend, rotation, warp
 from dab.augmentations.views import _crop_boxes
 
 View = Callable[[Tensor, torch.Generator], Tensor]
-VIEWS = [augment, weak, strong, partial(strong, resized_crop=False)]
+VIEWS = [augment, mild, weak, strong, partial(strong, resized_crop=False)]
 SIZES = [(1, 1), (2, 3), (8, 8), (32, 32), (33, 47)]
 
 seeds = st.integers(0, 2**32 - 1)
@@ -150,7 +150,7 @@ def test_warp_samples_like_loops(
 ) -> None:
     images = random_images(seed, 2, 3, height, width)
     matrix = 2 * torch.randn(1 if shared else 2, 2, 3, generator=seeded(seed), dtype=torch.float64)
-    found = warp(images, matrix, margin)
+    found = warp(images, matrix, (height + 2 * margin, width + 2 * margin))
     for index in range(2):
         expected = slow_warp(images[index], matrix.expand(2, 2, 3)[index].tolist(), margin)
         torch.testing.assert_close(found[index], expected, atol=1e-9, rtol=0)
@@ -214,8 +214,13 @@ def uniform(low: float, high: float, count: int, generator: torch.Generator) -> 
     return low + (high - low) * torch.rand(count, generator=generator, dtype=torch.float64)
 
 
-def published_augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """CoTTA's chain word for word, with kornia: pad, warp over black, blur, crop back."""
+def published_augment(
+    images: Tensor, generator: torch.Generator, padding: str = "replicate", soft: bool = True
+) -> Tensor:
+    """CoTTA's chain word for word, with kornia: pad, warp over black, blur, crop back, add noise.
+
+    ROID's pads by reflection, and is not `soft`: it has no blur and no noise.
+    """
     height, width = images.shape[2:]
 
     def one(low: float, high: float) -> Tensor:
@@ -232,7 +237,7 @@ def published_augment(images: Tensor, generator: torch.Generator) -> Tensor:
     for index in torch.randperm(5, generator=generator).tolist():
         view = changes[index](view)
     top, left = height // 2, width // 2
-    view = F.pad(view, (left, left, top, top), mode="replicate")
+    view = F.pad(view, (left, left, top, top), mode=padding)
     rows, columns = view.shape[2:]
     assert (rows, columns) == (2 * height, 2 * width)
     shift = torch.stack([one(-columns / 16, columns / 16), one(-rows / 16, rows / 16)], dim=1)
@@ -244,10 +249,13 @@ def published_augment(images: Tensor, generator: torch.Generator) -> Tensor:
     view = kornia.geometry.transform.warp_affine(
         view, matrix[:, :2], (rows, columns), padding_mode="zeros", align_corners=False
     )
-    view = kornia.filters.gaussian_blur2d(view, 5, one(0.001, 0.5)[:, None].expand(1, 2))
+    if soft:
+        view = kornia.filters.gaussian_blur2d(view, 5, one(0.001, 0.5)[:, None].expand(1, 2))
     view = view[:, :, top : top + height, left : left + width]
     if one(0, 1) < 0.5:
         view = kornia.geometry.transform.hflip(view)
+    if not soft:
+        return view.clamp(0, 1)
     noise_seed = int(torch.randint(2**63 - 1, (), generator=generator))
     noise = torch.randn(view.shape, generator=seeded(noise_seed), dtype=view.dtype)
     return (view + 0.005 * noise).clamp(0, 1)
@@ -260,6 +268,15 @@ def test_augment_is_the_published_chain(size: tuple[int, int], seed: int) -> Non
     images = 1.2 * random_images(seed, 2, 3, *size) - 0.1  # some values to clip
     found = augment(images, seeded(seed))
     torch.testing.assert_close(found, published_augment(images, seeded(seed)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (20, 20), (32, 40)])
+@given(seed=seeds)
+@settings(max_examples=25, deadline=None)
+def test_mild_is_the_published_chain(size: tuple[int, int], seed: int) -> None:
+    images = 1.2 * random_images(seed, 2, 3, *size) - 0.1
+    expected = published_augment(images, seeded(seed), padding="reflect", soft=False)
+    torch.testing.assert_close(mild(images, seeded(seed)), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (17, 26), (5, 16)])
@@ -443,7 +460,7 @@ def test_weak_and_strong_draw_for_every_image(view: View, fewest: int) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_is_no_image_is_refused(view: View) -> None:
-    with pytest.raises(ValueError, match=r"images must be floats, got torch\.uint8"):
+    with pytest.raises(ValueError, match=r"images must be floats .*, got torch\.uint8"):
         view(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), seeded(0))
     with pytest.raises(ValueError, match=r"\(n, channels, height, width\), got \(3, 8, 8\)"):
         view(torch.zeros(3, 8, 8), seeded(0))

@@ -36,10 +36,26 @@ def slow_affinity(features: Rows, k: int) -> Rows:
     return [[((j in nearest[i]) + (i in nearest[j])) / 2 for j in range(n)] for i in range(n)]
 
 
-def slow_lame(logits: Rows, features: Rows, k: int, rounds: int = 100) -> tuple[Rows, int]:
+def slow_rbf(features: Rows, k: int) -> Rows:
+    unit = [[x / math.hypot(*row) for x in row] for row in features]
+    d = [[math.dist(a, b) for b in unit] for a in unit]
+    s = sum(sorted(row)[min(k, len(row)) - 1] for row in d) / len(d)
+    return [[math.exp(-(x**2) / (2 * s**2)) if x else 1.0 for x in row] for row in d]
+
+
+def slow_linear(features: Rows, k: int) -> Rows:
+    return [[cosine(a, b) for b in features] for a in features]
+
+
+AFFINITIES = {"knn": slow_affinity, "rbf": slow_rbf, "linear": slow_linear}
+
+
+def slow_lame(
+    logits: Rows, features: Rows, k: int, rounds: int = 100, affinity: str = "knn"
+) -> tuple[Rows, int]:
     """log q, and the number of rounds it took."""
     n, C = len(logits), len(logits[0])
-    W = slow_affinity(features, k)
+    W = AFFINITIES[affinity](features, k)
     p = [softmax(row) for row in logits]
     q, energy = p, math.inf
     for done in count(1):
@@ -95,14 +111,16 @@ def test_every_answer_equals_the_twin(kind, context):
     st.integers(2, 5),
     st.integers(1, 10),
     st.sampled_from([1.0, 10.0]),
+    st.sampled_from(["knn", "rbf", "linear"]),
 )
-def test_any_correction_equals_the_twin(seed, n, classes, k, sharpness):
+def test_any_correction_equals_the_twin(seed, n, classes, k, sharpness, affinity):
     rng = torch.Generator().manual_seed(seed)
     z = sharpness * torch.randn(n, classes, generator=rng, dtype=torch.float64)
     features = torch.randn(n, 4, generator=rng, dtype=torch.float64)
-    output = Laplacian(k)
-    assert output.affinity(features).tolist() == slow_affinity(features.tolist(), k)
-    rows, _ = slow_lame(z.tolist(), features.tolist(), k)
+    output = Laplacian(k, affinity)
+    affinities = torch.tensor(AFFINITIES[affinity](features.tolist(), k), dtype=torch.float64)
+    torch.testing.assert_close(output.affinity(features), affinities, rtol=0, atol=1e-12)
+    rows, _ = slow_lame(z.tolist(), features.tolist(), k, affinity=affinity)
     expected = torch.tensor(rows, dtype=torch.float64)
     torch.testing.assert_close(output.correct(z, features), expected, rtol=0, atol=1e-9)
 
@@ -147,6 +165,15 @@ def test_saturated_predictions_stay_finite():
     assert answer.argmax(dim=1).tolist() == [0, 1, 2, 0]
 
 
+@pytest.mark.parametrize("affinity", AFFINITIES)
+def test_samples_that_are_the_same_stay_finite(affinity):
+    """Their distances are all 0, and so is the width of the rbf affinity."""
+    z = torch.tensor([[1.0, 0.0], [0.0, 0.5], [3.0, 1.0]])
+    answer = Laplacian(2, affinity).correct(z, torch.ones(3, 4))
+    assert torch.isfinite(answer).all()
+    assert answer.argmax(dim=1).tolist() == [0, 0, 0]
+
+
 def test_length_of_features_and_order_of_samples_do_not_matter():
     rng = torch.Generator().manual_seed(0)
     z = torch.randn(9, 4, generator=rng, dtype=torch.float64)
@@ -162,10 +189,12 @@ def test_options_reach_the_correction():
     images = torch.cat(stream())
     default, same_k, other = (
         dab.create("lame", net("layernorm"), **options)(images)
-        for options in ({}, {"neighbors": 5}, {"neighbors": 2})
+        for options in ({}, {"neighbors": 5, "affinity": "knn"}, {"neighbors": 2})
     )
     assert torch.equal(default, same_k)
     assert not torch.allclose(default, other)
+    rbf = dab.create("lame", net("layernorm"), affinity="rbf")(images)
+    assert not torch.allclose(default, rbf)
     pixels = dab.create("lame", net("layernorm"), features=lambda x: x)(images)
     rows, _ = slow_lame(
         net("layernorm").eval()(images).tolist(), images.view(-1, 3 * SIZE**2).tolist(), k=5

@@ -13,36 +13,21 @@ from torch import Tensor, nn
 import dab
 from dab.testing import same
 from tests.support.nets import CLASSES, SIZE, net, stream
-from tests.support.twins import ATOL, CONTEXTS, Twin, assert_step_equal, entropy, logit_net, patches
-
-
-class SlowBatchNorm(nn.Module):
-    """Batch normalization with the statistics of the batch, a channel at a time."""
-
-    def __init__(self, layer: nn.BatchNorm2d) -> None:
-        super().__init__()
-        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        n, channels, height, width = x.shape
-        count = n * height * width
-        normalized = []
-        for c in range(channels):
-            mean = sum(x[i, c].sum() for i in range(n)) / count
-            variance = sum(((x[i, c] - mean) ** 2).sum() for i in range(n)) / count
-            deviation = (variance + self.eps) ** 0.5
-            normalized.append(
-                [self.weight[c] * (x[i, c] - mean) / deviation + self.bias[c] for i in range(n)]
-            )
-        return torch.stack([torch.stack(list(sample)) for sample in zip(*normalized, strict=True)])
+from tests.support.twins import (
+    ATOL,
+    CONTEXTS,
+    Twin,
+    assert_step_equal,
+    entropy,
+    logit_net,
+    patches,
+    with_slow_statistics,
+)
 
 
 class SlowTENT(Twin):
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        super().__init__(model, lr)
-        for index, layer in list(self.net.named_children()):
-            if isinstance(layer, nn.BatchNorm2d):
-                setattr(self.net, index, SlowBatchNorm(layer))
+    def __init__(self, model: nn.Module, lr: float, statistics: str = "batch") -> None:
+        super().__init__(with_slow_statistics(model, statistics), lr)
 
     def step(self, images: Tensor) -> Tensor:
         z = self.net(images)

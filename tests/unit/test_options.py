@@ -29,6 +29,11 @@ NONSENSE: dict[str, list[Any]] = {
     "fisher_weight": NUMBERS,
     "margin": NUMBERS,
     "rho": NUMBERS,
+    "entropy_below": NUMBERS,
+    "entropy_weight": NUMBERS,
+    "noise": [*NUMBERS, 0],
+    "q": [*NUMBERS, 0, 1.01],
+    "plpd_above": [value for value in NUMBERS if value not in (-1, -0.5)],
     "reset_below": NUMBERS,
     "k": NUMBERS,
     "floor": [*NUMBERS, 0],
@@ -40,22 +45,36 @@ NONSENSE: dict[str, list[Any]] = {
     "trigger": ["x", "", None, 1, math.nan, [], True],
     "filling": ["x", "", None, 1, math.nan, [], True],
     "storage": ["x", "", None, 1, math.nan, [], True],
+    "affinity": ["x", "", None, 1, math.nan, [], True],
+    "statistics": ["x", "", None, 1, math.nan, [], True],
+    "optimizer": ["x", "", None, 1, math.nan, [], True],
     "layers": ["x", "", None, 1, math.nan, [], True],
     "device": ["x", math.nan, [], True, 1.5],
     "output": ["x", "", 1, math.nan, [], True],
     "features": ["x", 1, math.nan, [], True],
     "source_images": ["x", 1, math.nan, True],
 }
-for share in ("teacher", "ensemble", "gate", "restore", "alpha", "bn_momentum"):
+for share in (
+    "teacher",
+    "ensemble",
+    "gate",
+    "restore",
+    "alpha",
+    "bn_momentum",
+    "gamma",
+    "least_kept",
+):
     NONSENSE[share] = [*NUMBERS, 1.01, 1e300]
 for decay in ("decay", "long_decay", "patience"):
     NONSENSE[decay] = [*NUMBERS, 0, 1, 1e300]
 WHOLE = [*NUMBERS, 0, 1.0, 8.5, 10**30, "8"]
 for count in ("capacity", "batch_size", "update_every", "queue", "neighbors", "augmentations"):
     NONSENSE[count] = WHOLE
-for count in ("fisher_images", "rounds"):
+for count in ("fisher_images", "rounds", "reset_every", "patches", "supports"):
     NONSENSE[count] = WHOLE
 NONSENSE["refine_after"] = [value for value in WHOLE if value is True or value != 0]
+
+NEEDED = {"deyo": {"layers": "all"}}  # to adapt a net of few blocks
 
 CLASSES = {name: dab.method(name) for name in dab.methods()} | {
     f"output {name}": OUTPUTS[name] for name in outputs()
@@ -75,7 +94,7 @@ def test_nonsense_is_refused_by_name_and_the_model_stays_as_it_was(owner, name):
     before = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
     for value in NONSENSE[name]:
         with pytest.raises((TypeError, ValueError), match=name):
-            build(owner, model, {name: value})
+            build(owner, model, {**NEEDED.get(owner, {}), name: value})
     assert same(dict(model.state_dict()), dict(before[0]))
     assert [m.training for m in model.modules()] == before[1]
     assert all(p.requires_grad for p in model.parameters())

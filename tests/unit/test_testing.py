@@ -41,20 +41,6 @@ class RemembersAfterReset(TENT):
         return super().adapt(images, logits) + self.seen
 
 
-class LeaksInPredict(TENT):
-    @dataclass
-    class Memory:
-        calls: int = 0
-
-    def begin(self, classes: int) -> Memory:
-        return self.Memory()
-
-    def infer(self, images: Tensor) -> Tensor:
-        if self.memory is not None:
-            self.memory.calls += 1
-        return super().infer(images)
-
-
 class ForgetsToSave(TENT):
     """What it remembers is reset, but not in its state."""
 
@@ -116,7 +102,6 @@ BROKEN = {
     DrawsGlobally: "check_seed: the global random generator advanced: draw from adapter.generator",
     IgnoresItsSeed: "check_reset: .* differ after a reset: keep what the method remembers in",
     RemembersAfterReset: "check_reset: .* differ after a reset: keep what the method remembers in",
-    LeaksInPredict: "check_predict_changes_nothing: predict changed memory in the state",
     ForgetsToSave: "check_resuming: the logits differ after resuming at batch 1",
     KeepsEverything: "check_memory_is_bounded: the state grew from",
     TrainsOthers: "check_detach_restores_the_model: .* changed and is not in adapter.trained",

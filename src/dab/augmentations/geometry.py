@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,9 +11,11 @@ from torch import Tensor
 __all__ = ["blur", "extend", "rotation", "warp"]
 
 
-def extend(images: Tensor, rows: int, columns: int) -> Tensor:
-    """Pads images on each side by repeating their edges."""
-    return F.pad(images, (columns, columns, rows, rows), mode="replicate")
+def extend(
+    images: Tensor, rows: int, columns: int, mode: Literal["replicate", "reflect"] = "replicate"
+) -> Tensor:
+    """Pads images on each side by repeating their edges, or by reflecting them there."""
+    return F.pad(images, (columns, columns, rows, rows), mode=mode)
 
 
 def rotation(angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -28,17 +32,17 @@ def rotation(angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return torch.cat([linear, -linear @ shift[:, :, None]], dim=2)
 
 
-def warp(images: Tensor, matrix: Tensor, margin: int = 0) -> Tensor:
-    """Samples images bilinearly, with `margin` extra pixels on every side.
+def warp(images: Tensor, matrix: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    """Samples images bilinearly, around their center.
 
     Args:
         images: (n, channels, height, width).
         matrix: (n, 2, 3), or (1, 2, 3) for the whole batch: maps (x, y, 1) of an output pixel to
             (x, y) of the input, in pixels from the center of the image.
-        margin: of the output.
+        size: height and width of the output; by default those of the images.
     """
     height, width = images.shape[2:]
-    rows, columns = height + 2 * margin, width + 2 * margin
+    rows, columns = size or (height, width)
     # The units of affine_grid and grid_sample are half the sides of the output and the input.
     to_pixels = matrix.new_tensor([columns / 2, rows / 2, 1])
     from_pixels = matrix.new_tensor([[2 / width], [2 / height]])

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dab.augmentations.color import brightness, contrast, gamma, gray, hue, saturation
 from dab.augmentations.geometry import blur, extend, rotation, warp
 from dab.parts.validation import check_images
 
-__all__ = ["augment", "strong", "weak"]
+__all__ = ["augment", "mild", "shuffle_patches", "strong", "weak"]
 
 # A color transform and the bounds of its strength, which is drawn uniformly.
 Jitter = tuple[Callable[[Tensor, Tensor], Tensor], float, float]
@@ -43,7 +44,7 @@ _CROP_RATIOS = (3 / 4, 4 / 3)
 
 @torch.no_grad()
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """The augmentation of CoTTA, RoTTA and ROID. Except for the noise, it is drawn once per batch.
+    """The augmentation of CoTTA and RoTTA. Except for the noise, it is drawn once per batch.
 
     In this order: brightness, contrast, saturation, hue and gamma in random order; rotation by up
     to 15 degrees, scale of 0.9 to 1.1 and a shift of up to 1/8 of each side; a 5 x 5 blur with
@@ -57,19 +58,31 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     >>> view.shape
     torch.Size([4, 3, 32, 32])
     """
-    view = _prepared(images).clamp(0, 1)
-    colors = _applicable(_AUGMENT_JITTER, view)
-    for index in torch.randperm(len(colors), generator=generator).tolist():
-        color, low, high = colors[index]
-        view = color(view, _uniform(low, high, 1, generator))
+    view = _recolored(images, generator)
     height, width = view.shape[2:]
-    shift = torch.stack([_uniform(-s / 8, s / 8, 1, generator) for s in (width, height)], dim=1)
-    angle = _uniform(-math.radians(15), math.radians(15), 1, generator)
-    matrix = rotation(angle, _uniform(0.9, 1.1, 1, generator), shift)
-    view = blur(warp(view, matrix, margin=2), _uniform(0.001, 0.5, 1, generator), size=5)
+    view = warp(view, _motion(height, width, generator), (height + 4, width + 4))
+    view = blur(view, _uniform(0.001, 0.5, 1, generator), size=5)
     if _chance(0.5, 1, generator):
         view = view.flip(-1)
     return view.add_(_noise_like(view, generator), alpha=0.005).clamp_(0, 1).to(images.dtype)
+
+
+@torch.no_grad()
+def mild(images: Tensor, generator: torch.Generator) -> Tensor:
+    """ROID's view: `augment` without blur and noise. It is drawn once per batch.
+
+    Images are padded by half of their size, as in the original, but by reflection.
+
+    >>> mild(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    view = _recolored(images, generator)
+    height, width = view.shape[2:]
+    padded = extend(view, height // 2, width // 2, mode="reflect")
+    view = warp(padded, _motion(height, width, generator), (height, width))
+    if _chance(0.5, 1, generator):
+        view = view.flip(-1)
+    return view.clamp_(0, 1).to(images.dtype)
 
 
 @torch.no_grad()
@@ -129,10 +142,56 @@ def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True
     return view.clamp_(0, 1).to(images.dtype)
 
 
+@torch.no_grad()
+def shuffle_patches(images: Tensor, per_side: int, generator: torch.Generator) -> Tensor:
+    """DeYO's view: the patches of each image in random order, which takes away its shape.
+
+    Images whose sides are not multiples of `per_side` are resized to the next smaller size, and
+    back afterwards.
+
+    >>> shuffle_patches(torch.rand(4, 3, 32, 32), 4, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    source = _prepared(images)
+    count, channels, height, width = source.shape
+    rows, columns = (max(1, side // per_side) for side in (height, width))  # of a patch
+    view = _resized(source, per_side * rows, per_side * columns)
+    grid = view.view(count, channels, per_side, rows, per_side, columns)
+    patches = grid.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+    order = torch.rand(count, per_side**2, generator=generator, dtype=torch.float64).argsort()
+    patches = patches[torch.arange(count)[:, None], order]
+    grid = patches.view(count, per_side, per_side, channels, rows, columns)
+    shuffled = grid.permute(0, 3, 1, 4, 2, 5).reshape(view.shape)
+    return _resized(shuffled, height, width).to(images.dtype)
+
+
+def _resized(images: Tensor, height: int, width: int) -> Tensor:
+    if images.shape[2:] == (height, width):
+        return images
+    return F.interpolate(images, (height, width), mode="bilinear")
+
+
 def _prepared(images: Tensor) -> Tensor:
     """Checks images and makes them contiguous and at least float32, without a copy if possible."""
     check_images(images, None)
     return images.to(torch.promote_types(images.dtype, torch.float32)).contiguous()
+
+
+def _recolored(images: Tensor, generator: torch.Generator) -> Tensor:
+    """The images after the color transforms of `augment`, in random order."""
+    view = _prepared(images).clamp(0, 1)
+    colors = _applicable(_AUGMENT_JITTER, view)
+    for index in torch.randperm(len(colors), generator=generator).tolist():
+        color, low, high = colors[index]
+        view = color(view, _uniform(low, high, 1, generator))
+    return view
+
+
+def _motion(height: int, width: int, generator: torch.Generator) -> Tensor:
+    """Draws the rotation, scale and shift of `augment`, as a matrix for `warp`."""
+    shift = torch.stack([_uniform(-s / 8, s / 8, 1, generator) for s in (width, height)], dim=1)
+    angle = _uniform(-math.radians(15), math.radians(15), 1, generator)
+    return rotation(angle, _uniform(0.9, 1.1, 1, generator), shift)
 
 
 def _uniform(low: float, high: float, count: int, generator: torch.Generator) -> Tensor:

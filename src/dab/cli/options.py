@@ -175,7 +175,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     compute.add_argument("--device", help="cpu (default), cuda, cuda:1 or mps")
     compute.add_argument(
         "--precision",
-        choices=["fp32", "bf16", "fp16"],
+        choices=["fp32", "bf16"],
         help="of matrix products and convolutions (default: fp32)",
     )
     compute.add_argument(

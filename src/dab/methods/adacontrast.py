@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,10 @@ from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import probabilities
 from dab.parts.layers import all_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.ring_buffer import RingBuffer
+from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -39,7 +41,7 @@ class Memory:
 class AdaContrast(Adapter):
     """Trains all weights on pseudo-labels of the nearest neighbors and on contrasted views.
 
-    Answers with the model after the update. BatchNorm layers keep the source statistics.
+    Answers with the model after the update.
 
     Args:
         model: any image classifier.
@@ -49,9 +51,12 @@ class AdaContrast(Adapter):
         neighbors: whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
         resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
-        weight_decay: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        statistics: what BatchNorm layers normalize with: as in "train" mode, the batch's, with
+            running averages for the answers; or another kind; see `dab.parts.statistics`.
         seed: of the views and the first negatives.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where to find features; see `dab.parts.features.Features`.
@@ -60,7 +65,8 @@ class AdaContrast(Adapter):
     title = "AdaContrast"
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
     year = 2022
-    forwards = 7.3
+    forwards = 6.3
+    answers_after_update = True
 
     def __init__(
         self,
@@ -72,22 +78,18 @@ class AdaContrast(Adapter):
         neighbors: Count = 10,
         refine_after: Annotated[int, Range(0, 2**31 - 1)] = 1024,
         resized_crop: bool = False,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2e-4,
         momentum: Momentum = 0.9,
         weight_decay: NonNegative = 1e-4,
+        statistics: Literal["train"] | StatisticsKind = "train",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         self._tap = Features(model, features)
-        sgd = partial(
-            torch.optim.SGD,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            nesterov=momentum > 0,
-        )
-        super().__init__(model, all_parameters(model), sgd, seed, output, features)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
         self.strong = partial(strong, resized_crop=resized_crop)
@@ -125,7 +127,8 @@ class AdaContrast(Adapter):
         self, images: Tensor, parameters: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Logits and unit features, in float32 or wider."""
-        logits, features = self._tap(images, lambda: self.run(images, parameters))
+        with self.statistics.training(move=parameters is None):
+            logits, features = self._tap(images, lambda: self.run(images, parameters))
         wide = torch.promote_types(logits.dtype, torch.float32)
         return logits.to(wide), F.normalize(features.to(wide), dim=1)
 

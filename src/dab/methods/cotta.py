@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,9 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, probabilities
 from dab.parts.layers import all_parameters
-from dab.parts.options import Count, Momentum, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -38,8 +39,11 @@ class CoTTA(Adapter):
         gate: the mean confidence of the source below which it is.
         teacher: share of itself that the teacher keeps in an update.
         restore: probability with which each single weight returns to its source value.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations and of what is restored.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -58,14 +62,17 @@ class CoTTA(Adapter):
         gate: Share = 0.1,
         teacher: Share = 0.999,
         restore: Share = 0.001,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 0.01,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, all_parameters(model), sgd, seed, output, features)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore
 

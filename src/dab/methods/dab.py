@@ -24,8 +24,10 @@ from dab.parts.functional import (
     probabilities,
     uniform,
 )
-from dab.parts.layers import batch_norms, norm_parameters
-from dab.parts.options import Capacity, Count, Device, Momentum, Rate, Seed, Share
+from dab.parts.layers import norm_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Capacity, Count, Device, Momentum, NonNegative, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["DAB"]
@@ -50,11 +52,13 @@ class DAB(Adapter):
     """Adapts the normalization layers on balanced, diverse batches out of a small buffer.
 
     Args:
-        model: any image classifier that puts out (n, C) logits.
+        model: any image classifier that returns (n, C) logits.
         capacity: M, the number of images in the buffer. Nothing adapts before it is full.
         batch_size: N, the number of images trained on in an update, whatever the size of a call.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         ensemble: share of the adapted weights that is kept against the source after an update.
         admission: a sample comes in if it is more diverse than the mean of its "batch" (the
             paper), or than the "running" mean over the stream. In a call with a single sample
@@ -65,6 +69,7 @@ class DAB(Adapter):
             from the start: then a sample in an empty slot counts as one that replaced its like.
         storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
         device: where the buffer keeps images (default: with the first ones).
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the draws from the buffer.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -91,14 +96,17 @@ class DAB(Adapter):
         capacity: Capacity = 1024,
         *,
         batch_size: Count = 64,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         ensemble: Share = 0.99,
         admission: Admission | None = None,
         trigger: TriggerKind = "outgoing",
         filling: Filling = "wait",
         storage: StorageKind = "auto",
         device: Device = None,
+        statistics: StatisticsKind = "ema",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
@@ -109,15 +117,8 @@ class DAB(Adapter):
         self.admission, self.filling = admission, filling
         self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
-        if found := batch_norms(model):
-            warnings.warn(
-                f"the model has {len(found)} BatchNorm layers (first: {next(iter(found))!r}): "
-                "on a temporally correlated stream the statistics of a batch are those of a few "
-                "classes, so the source statistics are kept and only scale and shift adapt",
-                stacklevel=2,
-            )
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
 
     def begin(self, classes: int) -> Memory:
         return Memory(

@@ -1,4 +1,4 @@
-"""EATA: entropy minimization on reliable, non-redundant samples (Niu et al., 2022)."""
+"""ETA and EATA: entropy minimization on reliable, non-redundant samples (Niu et al., 2022)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,72 +19,46 @@ from dab.parts.functional import entropy, follow, probabilities
 from dab.parts.inputs import to_images
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
-__all__ = ["EATA"]
+__all__ = ["EATA", "ETA", "Memory"]
 
 logger = logging.getLogger("dab")
 
 
 @dataclass
 class Memory:
-    """What EATA remembers of its stream."""
+    """What ETA remembers of its stream."""
 
     tendency: Tensor | None = None  # q: mean prediction of the samples trained on, if any
 
 
-@register("eata")
-class EATA(Adapter):
-    """Trains on samples that are certain and unlike the recent ones, anchored by a Fisher term.
+class ETA(Adapter):
+    """Trains on samples that are certain and unlike the recent ones."""
 
-    Args:
-        model: any image classifier with normalization layers.
-        source_images: batches of source images (or one tensor of them) for the Fisher term, the
-            first of (images, labels) pairs likewise. Without them it runs as ETA: no such term.
-        fisher_images: how many of them are used.
-        fisher_weight: of the Fisher term in the loss.
-        margin: a sample whose |cos| with the tendency is not below it is redundant.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
-        batch_size: of the Fisher batches that a single tensor of source images is cut into.
-        seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
-    """
-
-    title = "EATA"
-    paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
-    year = 2022
-    forwards = 1.4
     learns_from_prediction = True
-    constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        source_images: Iterable[Any] | None = None,
-        fisher_images: Count = 2000,
-        fisher_weight: NonNegative = 2000.0,
-        margin: NonNegative = 0.05,
-        lr: Rate = 2.5e-4,
-        momentum: Momentum = 0.9,
-        batch_size: Count = 64,
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        margin: float,
+        entropy_below: float,
+        optimizer: OptimizerKind,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        statistics: StatisticsKind,
+        seed: int,
+        output: OutputOption,
+        features: FeatureSource,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
-        self.margin, self.fisher_weight = margin, fisher_weight
-        shapes = [source.shape for source in self.trained.source]
-        self.fisher = NamedTensors(dict(zip(self.trained.names, shapes, strict=True)))
-        if source_images is None:
-            logger.warning("eata: no source_images, so it runs as ETA, without the Fisher term")
-        else:
-            fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
-            self.fisher.tensors = fisher
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
+        self.margin, self.entropy_below = margin, entropy_below
 
     def begin(self, classes: int) -> Memory:
         return Memory()
@@ -93,7 +66,7 @@ class EATA(Adapter):
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         memory: Memory = self.memory
         y = probabilities(logits)
-        threshold = 0.4 * math.log(y.shape[1])  # E_0
+        threshold = self.entropy_below * math.log(y.shape[1])  # E_0
         with torch.enable_grad():
             entropies = entropy(logits)
             chosen = entropies < threshold  # S1: reliable
@@ -104,8 +77,7 @@ class EATA(Adapter):
                 self.last.reason = "no update: no sample is both certain and new"
                 return logits
             kept = entropies[chosen]
-            loss = ((threshold - kept.detach()).exp() * kept).mean()
-            loss = loss + self.fisher_weight * self._distance()
+            loss = ((threshold - kept.detach()).exp() * kept).mean() + self.anchor()
         if self.learn(loss):
             memory.tendency = (
                 y[chosen].mean(dim=0)
@@ -114,15 +86,89 @@ class EATA(Adapter):
             )
         return logits
 
-    def _distance(self) -> Tensor | float:
-        """sum_j F_j (theta_j - theta0_j)^2"""
+    def anchor(self) -> Tensor | float:
+        """What is added to the loss to hold the weights near the source's."""
+        return 0.0
+
+
+@register("eata")
+class EATA(ETA):
+    """Trains on samples that are certain and unlike the recent ones, anchored by a Fisher term.
+
+    Args:
+        model: any image classifier with normalization layers.
+        source_images: batches of source images (or one tensor of them) for the Fisher term, the
+            first of (images, labels) pairs likewise. Without them it runs as ETA: no such term.
+        fisher_images: how many of them are used.
+        fisher_weight: of the Fisher term in the loss.
+        margin: a sample whose |cos| with the tendency is not below it is redundant.
+        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        batch_size: of the Fisher batches that a single tensor of source images is cut into.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
+        seed: unused, as nothing is random.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
+    """
+
+    title = "EATA"
+    paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
+    year = 2022
+    forwards = 1.4
+    constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        source_images: Iterable[Any] | None = None,
+        fisher_images: Count = 2000,
+        fisher_weight: NonNegative = 2000.0,
+        margin: NonNegative = 0.05,
+        entropy_below: NonNegative = 0.4,
+        optimizer: OptimizerKind = "sgd",
+        lr: Rate = 2.5e-4,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
+        batch_size: Count = 64,
+        statistics: StatisticsKind = "batch",
+        seed: Seed = 0,
+        output: OutputOption = None,
+        features: FeatureSource = None,
+    ) -> None:
+        super().__init__(
+            model,
+            margin=margin,
+            entropy_below=entropy_below,
+            optimizer=optimizer,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            statistics=statistics,
+            seed=seed,
+            output=output,
+            features=features,
+        )
+        self.fisher_weight = fisher_weight
+        shapes = [source.shape for source in self.trained.source]
+        self.fisher = NamedTensors(dict(zip(self.trained.names, shapes, strict=True)))
+        if source_images is None:
+            logger.warning("eata: no source_images, so it runs as ETA, without the Fisher term")
+        else:
+            fisher = self._estimate_fisher(source_images, fisher_images, batch_size)
+            self.fisher.tensors = fisher
+
+    def anchor(self) -> Tensor | float:
+        """fisher_weight * sum_j F_j (theta_j - theta0_j)^2"""
         if not self.fisher.tensors:
             return 0.0
         trained = self.trained
         parts = zip(self.fisher.tensors, trained.parameters, trained.source, strict=True)
-        return torch.stack(
-            [(f * (theta.to(source) - source).square()).sum() for f, theta, source in parts]
-        ).sum()
+        distances = [(f * (theta.to(source) - source).square()).sum() for f, theta, source in parts]
+        return self.fisher_weight * torch.stack(distances).sum()
 
     @torch.inference_mode(False)
     @torch.no_grad()

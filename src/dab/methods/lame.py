@@ -6,8 +6,10 @@ from torch import nn
 
 from dab.methods.source import Source
 from dab.outputs import Laplacian
+from dab.outputs.lame import Affinity
 from dab.parts.features import FeatureSource
 from dab.parts.options import Count, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["LAME"]
@@ -19,8 +21,10 @@ class LAME(Source):
 
     Args:
         model: any image classifier.
-        neighbors: k of the k-nearest-neighbor affinity between the samples of a batch.
+        neighbors: k of the affinity between the samples of a batch.
+        affinity: "knn" (LAME's paper), "rbf" or "linear"; see `dab.outputs.Laplacian`.
         features: where to find features; see `dab.parts.features.Features`.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
     """
 
@@ -34,7 +38,10 @@ class LAME(Source):
         model: nn.Module,
         *,
         neighbors: Count = 5,
+        affinity: Affinity = "knn",
         features: FeatureSource = None,
+        statistics: StatisticsKind = "source",
         seed: Seed = 0,
     ) -> None:
-        super().__init__(model, seed=seed, output=Laplacian(neighbors), features=features)
+        output = Laplacian(neighbors, affinity)
+        super().__init__(model, statistics=statistics, seed=seed, output=output, features=features)

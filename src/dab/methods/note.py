@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,19 @@ from dab.outputs import OutputOption
 from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
 from dab.parts.features import FeatureSource
 from dab.parts.layers import BatchNorm, norm_parameters
-from dab.parts.options import Capacity, Count, Device, NonNegative, Range, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import (
+    Capacity,
+    Count,
+    Device,
+    Momentum,
+    NonNegative,
+    Range,
+    Rate,
+    Seed,
+    Share,
+)
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["NOTE"]
@@ -36,9 +48,6 @@ class Memory:
 class NOTE(PeriodicAdapter):
     """Minimizes entropy on a reservoir of the stream that is balanced over predicted classes.
 
-    BatchNorm layers use instance-aware statistics: those of the net, corrected by as much of each
-    sample's own as is beyond chance. The net's follow the memory in updates, and only there.
-
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
@@ -46,9 +55,15 @@ class NOTE(PeriodicAdapter):
         batch_size: of the mini-batches in an update, one epoch over the memory.
         k: standard errors within which a sample's own statistics are chance.
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
-        lr: of Adam.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
         device: where the memory keeps images (default: with the first ones).
+        statistics: what BatchNorm layers normalize with: "instance", the net's statistics, which
+            follow the memory in updates, corrected by as much of each sample's own as is beyond
+            chance; or another kind; see `dab.parts.statistics`.
         seed: of the reservoir and the order of an epoch.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -68,21 +83,27 @@ class NOTE(PeriodicAdapter):
         batch_size: Count = 64,
         k: NonNegative = 4.0,
         bn_momentum: Share = 0.01,
+        optimizer: OptimizerKind = "adam",
         lr: Rate = 1e-4,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         storage: StorageKind = "auto",
         device: Device = None,
+        statistics: Literal["instance"] | StatisticsKind = "instance",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        adam = partial(torch.optim.Adam, lr=lr)
-        super().__init__(model, norm_parameters(model), adam, seed, output, features)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        shared: StatisticsKind = "source" if statistics == "instance" else statistics
+        super().__init__(model, norm_parameters(model), create, seed, output, features, shared)
         self.capacity, self.update_every, self.batch_size = capacity, update_every, batch_size
         self.k, self.bn_momentum = k, bn_momentum
         self._source = RunningStatistics(model)
         self._statistics_follow = False
-        self.borrowed.until_end(renormalize(model, self._moments))
+        if statistics == "instance":
+            self.borrowed.until_end(renormalize(model, self._moments))
 
     def begin(self, classes: int) -> Memory:
         return Memory(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
-from dab.augmentations import augment
+from dab.augmentations import mild
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import (
@@ -23,10 +22,12 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Positive, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Momentum, NonNegative, Positive, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
-__all__ = ["ROID"]
+__all__ = ["ROID", "Memory"]
 
 
 @dataclass
@@ -47,8 +48,11 @@ class ROID(Adapter):
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
         ensemble: share of the adapted weights that is kept against the source after an update.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -67,14 +71,17 @@ class ROID(Adapter):
         *,
         temperature: Positive = 1 / 3,
         ensemble: Share = 0.99,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
         self.temperature, self.ensemble = temperature, ensemble
 
     def begin(self, classes: int) -> Memory:
@@ -88,11 +95,15 @@ class ROID(Adapter):
         kept = w_div >= w_div.mean()
         w = (w_div * w_cert / self.temperature).exp()[kept]
         with torch.enable_grad():
-            view = self.run(augment(images[kept], self.generator))
+            view = self.run(mild(images[kept], self.generator))
             seen = logits[kept]
             consistency = (cross_entropy(seen, view) + cross_entropy(view, seen)) / 2
             loss = (w * (likelihood_ratio(seen) + consistency)).sum() / len(images)
         if self.learn(loss):
             memory.tendency = follow(memory.tendency, y)
-            self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+            self.regularize()
         return logits
+
+    def regularize(self) -> None:
+        """Pull the weights back after an update: theta <- 0.99 theta + 0.01 theta_0."""
+        self.trained.ensemble(self.ensemble)

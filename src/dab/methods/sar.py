@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +12,14 @@ from dab.adapter import Adapter
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
-from dab.parts.layers import early_norm_parameters, norm_parameters
+from dab.parts.layers import Layers, chosen_norm_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["SAR"]
-
-Layers = Literal["all", "early"]
 
 
 @dataclass
@@ -39,10 +37,14 @@ class SAR(Adapter):
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
+        entropy_below: samples of a lower entropy are certain, as a share of log C.
         rho: how far the weights are moved uphill before the gradient is taken.
         reset_below: the source weights come back when the running loss falls below.
-        lr: learning rate of SGD.
-        momentum: of SGD.
+        optimizer: "sgd", "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -59,24 +61,30 @@ class SAR(Adapter):
         model: nn.Module,
         *,
         layers: Layers = "all",
+        entropy_below: NonNegative = 0.4,
         rho: NonNegative = 0.05,
         reset_below: NonNegative = 0.2,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 1e-3,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        trained = norm_parameters(model) if layers == "all" else early_norm_parameters(model)
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
-        super().__init__(model, trained, sgd, seed, output, features)
-        self.rho, self.reset_below = rho, reset_below
+        create = create_optimizer(
+            optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=False
+        )
+        trained = chosen_norm_parameters(model, layers)
+        super().__init__(model, trained, create, seed, output, features, statistics)
+        self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
 
     def begin(self, classes: int) -> Memory:
         return Memory(mean_loss=None)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        threshold = 0.4 * math.log(logits.shape[1])  # E_0
+        threshold = self.entropy_below * math.log(logits.shape[1])  # E_0
         with torch.enable_grad():
             entropies = entropy(logits)
             certain = entropies < threshold  # S1

@@ -11,6 +11,7 @@ from dab.adapter import Adapter
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.options import Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["Source"]
@@ -22,6 +23,7 @@ class Source(Adapter):
 
     Args:
         model: any image classifier.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -35,11 +37,12 @@ class Source(Adapter):
         self,
         model: nn.Module,
         *,
+        statistics: StatisticsKind = "source",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        super().__init__(model, {}, partial(torch.optim.SGD), seed, output, features)
+        super().__init__(model, {}, partial(torch.optim.SGD), seed, output, features, statistics)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         return logits

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
 from dab.adapter import Adapter
 from dab.outputs import OutputOption
-from dab.parts.batch_norm import use_batch_statistics
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Rate, Seed
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Momentum, NonNegative, Rate, Seed
+from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["TENT"]
@@ -23,13 +22,13 @@ __all__ = ["TENT"]
 class TENT(Adapter):
     """Minimizes the mean entropy of each batch over the normalization parameters.
 
-    BatchNorm layers normalize with the statistics of the batch; a batch with one value a channel
-    has none, and keeps the source's.
-
     Args:
         model: any image classifier with normalization layers.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
         output: a correction of the answers, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
@@ -45,25 +44,19 @@ class TENT(Adapter):
         self,
         model: nn.Module,
         *,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
+        statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features)
-        hooks = use_batch_statistics(model)
-        self.borrowed.until_end(hooks)
-        self._has_batch_norm = bool(hooks)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        if len(images) == 1 and self._has_batch_norm:
-            self.notices.once(
-                "single",
-                "tent: a call with a single image, whose statistics are those of one scene: "
-                "BatchNorm layers need batches, so expect worse answers than the source model's",
-            )
         with torch.enable_grad():
             loss = entropy(logits).mean()
         self.learn(loss)

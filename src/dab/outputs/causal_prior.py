@@ -37,10 +37,10 @@ class CausalPrior(Output):
     correlation. Runs of one class that outlast the long tally by far are taken for a bias, too.
 
     Args:
-        decay: of the short tally, a sample.
-        long_decay: of the long tally, a sample.
+        decay: of the short tally, per sample.
+        long_decay: of the long tally, per sample.
         floor: keeps a class that has not been seen lately possible.
-        patience: decay of the mean gain, a sample.
+        patience: decay of the mean gain, per sample.
         trust_from: the mean gain at which the strength leaves 0, as a share of the largest
             possible gain, log C.
         trust_fully: the mean gain at which the strength reaches 1, likewise.

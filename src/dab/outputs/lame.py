@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,7 +12,9 @@ from dab.outputs.output import Output, register_output
 from dab.parts.functional import probabilities
 from dab.parts.options import Count, NonNegative
 
-__all__ = ["Laplacian"]
+__all__ = ["Affinity", "Laplacian"]
+
+Affinity = Literal["knn", "rbf", "linear"]
 
 
 @register_output("lame")
@@ -22,7 +26,11 @@ class Laplacian(Output):
     are of another class, and it fails badly.
 
     Args:
-        neighbors: k of the k-nearest-neighbor affinity.
+        neighbors: k of the affinity.
+        affinity: how alike two samples with unit features are. "knn" counts whether each is among
+            the k nearest of the other (LAME's paper). "rbf" is exp(-d^2 / 2 s^2) of their distance
+            d, where s is the mean distance of a sample to its k-th nearest, itself counted.
+            "linear" is their inner product.
         rounds: of the fixed point, at most.
         tolerance: stop when the energy moves by less.
     """
@@ -30,13 +38,18 @@ class Laplacian(Output):
     needs_features = True
 
     def __init__(
-        self, neighbors: Count = 5, rounds: Count = 100, tolerance: NonNegative = 1e-8
+        self,
+        neighbors: Count = 5,
+        affinity: Affinity = "knn",
+        rounds: Count = 100,
+        tolerance: NonNegative = 1e-8,
     ) -> None:
-        self.neighbors, self.rounds, self.tolerance = neighbors, rounds, tolerance
+        self.neighbors, self.kind = neighbors, affinity
+        self.rounds, self.tolerance = rounds, tolerance
 
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
         assert features is not None
-        # The smallest number stands in for a probability that has underflowed: log 0 is no energy.
+        # The smallest number stands in for a probability that has underflowed: log 0 is infinite.
         y = probabilities(logits)
         log_p = y.clamp_min(torch.finfo(y.dtype).tiny).log()
         affinity = self.affinity(features).to(log_p)
@@ -53,11 +66,25 @@ class Laplacian(Output):
         return log_q.to(logits.dtype)
 
     def affinity(self, features: Tensor) -> Tensor:
-        """W: 1 between samples that are among each other's nearest, 1/2 if only one way."""
+        """W: how alike the samples are, in pairs."""
         wide = features.to(torch.promote_types(features.dtype, torch.float32))
-        similarity = F.normalize(wide, dim=1) @ F.normalize(wide, dim=1).T
+        unit = F.normalize(wide, dim=1)
+        if self.kind == "rbf":
+            return self._rbf(unit)
+        similarity = unit @ unit.T
+        return similarity if self.kind == "linear" else self._knn(similarity)
+
+    def _knn(self, similarity: Tensor) -> Tensor:
+        """1 between samples that are among each other's nearest, 1/2 if only one way."""
         similarity.fill_diagonal_(-torch.inf)
-        k = min(self.neighbors, len(features) - 1)
+        k = min(self.neighbors, len(similarity) - 1)
         nearest = torch.zeros_like(similarity)
         nearest.scatter_(1, similarity.topk(k, dim=1).indices, 1.0)
         return (nearest + nearest.T) / 2
+
+    def _rbf(self, unit: Tensor) -> Tensor:
+        distance = torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
+        k = min(self.neighbors, len(unit))
+        width = distance.kthvalue(k, dim=1).values.mean()
+        # A width of 0, as for a single sample, leaves those that are the same.
+        return (-0.5 * (distance / width.clamp_min(torch.finfo(width.dtype).eps)).square()).exp()

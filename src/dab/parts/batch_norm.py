@@ -125,12 +125,17 @@ class RunningStatistics(Recorded):
     def __getitem__(self, name: str) -> Moments:
         return self._moments[name]
 
-    def follow(self, name: str, batch: Moments, momentum: float) -> Moments:
-        """Move towards the moments of a batch; the result carries the batch's gradient."""
+    def towards(self, name: str, batch: Moments, momentum: float) -> Moments:
+        """Between these moments and those of a batch; the result carries the batch's gradient."""
         mean, variance = (
             (1 - momentum) * kept.to(seen) + momentum * seen
             for kept, seen in zip(self._moments[name], batch, strict=True)
         )
+        return mean, variance
+
+    def follow(self, name: str, batch: Moments, momentum: float) -> Moments:
+        """Move towards the moments of a batch; returns them as `towards`."""
+        mean, variance = self.towards(name, batch, momentum)
         self._moments = {**self._moments, name: (mean.detach(), variance.detach())}
         return mean, variance
 

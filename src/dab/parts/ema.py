@@ -10,7 +10,7 @@ __all__ = ["RunningMean"]
 
 
 class RunningMean(Recorded):
-    """Mean of a sequence in which older values count less, by `decay` a value.
+    """Mean of a sequence in which older values count less, by `decay` per value.
 
     >>> mean = RunningMean(decay=0.5)
     >>> mean.follow([3.0, 6.0])  # 3, then (0.5 * 3 + 6) / (0.5 + 1)

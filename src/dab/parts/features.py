@@ -37,7 +37,9 @@ class Features(Recorded):
     def __init__(self, model: nn.Module, source: FeatureSource = None) -> None:
         check_source(model, source)
         self.source = source
+        self.classifier: nn.Linear | None = None  # the layer whose input was tapped last
         self._seen: list[Any] = []
+        self._numbering = False
         named = dict(model.named_modules())
         self._layers = (
             [named[source]]
@@ -71,22 +73,45 @@ class Features(Recorded):
         where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
         return output, _rows(seen[-1], len(images), where)
 
+    def rows(self, images: Tensor, forward: Callable[[], Tensor]) -> Tensor | None:
+        """Which rows of the last `classifier` the logits are, as a model may leave out some.
+
+        Found by having that layer return the numbers of its rows. None if the logits are anything
+        else than some of its outputs.
+        """
+        if self.classifier is None:
+            return None
+        self._numbering = True
+        logits, _ = self(images, forward)
+        numbers = logits[0].tolist()
+        if len(set(numbers)) < len(numbers) or set(numbers) - set(
+            range(self.classifier.out_features)
+        ):
+            return None
+        return logits[0].long()
+
     def savepoint(self) -> None:
         """Between calls, no hook is in place."""
 
     def rollback(self, token: None = None) -> None:
         """Remove the hooks that a forward pass, or an interrupted one, has left."""
-        self._seen = []
+        self._seen, self._numbering = [], False
         for layer in self._layers:
             for key, hook in list(layer._forward_hooks.items()):
                 if getattr(hook, "__self__", None) is self:
                     del layer._forward_hooks[key]
 
-    def _tap(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _tap(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> Tensor | None:
         if self.source is not None:
             self._seen.append(output)
         elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
+            assert isinstance(layer, nn.Linear)
             self._seen.append(inputs[0])
+            if self._numbering and layer is self.classifier:
+                numbers = torch.arange(layer.out_features, device=output.device)
+                return numbers.to(torch.float32).expand(len(output), -1)
+            self.classifier = layer
+        return None
 
 
 def check_source(model: nn.Module, source: FeatureSource) -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "diversity",
     "entropy",
     "follow",
+    "generalized_cross_entropy",
     "likelihood_ratio",
     "min_max",
     "probabilities",
@@ -49,6 +50,18 @@ def cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
     """
     wanted = _at_least_float32(targets).softmax(dim=1)
     return -(wanted * _at_least_float32(logits).log_softmax(dim=1)).sum(dim=1)
+
+
+def generalized_cross_entropy(logits: Tensor, labels: Tensor, q: float) -> Tensor:
+    """(1 - y_c^q) / q of each row, where c is its label.
+
+    It tends to the cross-entropy for q near 0, and is the expected error for q = 1.
+
+    >>> generalized_cross_entropy(torch.zeros(1, 10), torch.tensor([3]), q=1.0)
+    tensor([0.9000])
+    """
+    log_y = _at_least_float32(logits).log_softmax(dim=1).gather(1, labels[:, None])[:, 0]
+    return (1 - (q * log_y).exp()) / q
 
 
 def likelihood_ratio(logits: Tensor, clip: float = 0.99) -> Tensor:

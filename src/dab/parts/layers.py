@@ -1,16 +1,23 @@
-"""Finding the normalization layers of a model by what they are, not by what they are called."""
+"""Finding the layers of a model by what they are, not by what they are called."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 __all__ = [
+    "Layers",
     "all_parameters",
     "batch_norms",
+    "chosen_norm_parameters",
     "early_norm_parameters",
     "norm_layers",
     "norm_parameters",
 ]
+
+Layers = Literal["all", "early"]
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 TORCH_NORMS = (
@@ -19,6 +26,14 @@ TORCH_NORMS = (
     nn.GroupNorm,
     nn.LayerNorm,
     nn.RMSNorm,
+)
+
+WEIGHTED = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.MultiheadAttention,
+    ParametrizationList,
 )
 
 SCALES = ("weight", "scale", "gamma")
@@ -97,6 +112,11 @@ def early_norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
+def chosen_norm_parameters(model: nn.Module, layers: Layers) -> dict[str, nn.Parameter]:
+    """The parameters of "all" normalization layers, or only of the "early" ones."""
+    return norm_parameters(model) if layers == "all" else early_norm_parameters(model)
+
+
 def _blocks(model: nn.Module) -> list[str]:
     """Names of the repeated blocks of a model, outermost ones only, in order."""
     found: list[str] = []
@@ -115,8 +135,30 @@ def _blocks(model: nn.Module) -> list[str]:
 
 
 def all_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Every weight and bias of a model, by name."""
-    found = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
+    """Every weight and bias of a model, by name.
+
+    Those are the parameters of linear, convolution, attention and normalization layers, whatever
+    they are called: the fused projections of `nn.MultiheadAttention` count, as do the originals of
+    parametrized weights. Parameters of a model's own, such as position embeddings, class tokens
+    and layer scales, do not.
+
+    >>> list(all_parameters(nn.MultiheadAttention(4, 2, bias=False)))
+    ['in_proj_weight', 'out_proj.weight']
+    """
+    weighted = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, WEIGHTED) or _is_norm(module)
+        for parameter in module.parameters(recurse=False)
+    }
+    found = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if id(parameter) in weighted and parameter.is_floating_point()
+    }
     if not found:
-        raise ValueError(f"{type(model).__name__} has no parameters to train")
+        raise ValueError(
+            f"{type(model).__name__} has no linear, convolution, attention or normalization layer "
+            "with parameters to train, so this method cannot adapt it"
+        )
     return found

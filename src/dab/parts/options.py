@@ -140,8 +140,8 @@ def options_of(cls: type) -> list[Option]:
     """The options that a class declares in its constructor, in order, without the model.
 
     >>> from dab.methods import TENT
-    >>> [(option.name, option.words, option.default) for option in options_of(TENT)][:1]
-    [('lr', 'a number greater than 0', 0.00025)]
+    >>> [(option.name, option.words, option.default) for option in options_of(TENT)][:2]
+    [('optimizer', "'sgd', 'adam' or 'adamw'", 'sgd'), ('lr', 'a number greater than 0', 0.00025)]
     """
     return [option for option in _declared(cls.__init__) if option.name != "model"]  # type: ignore[misc]
 
@@ -156,7 +156,7 @@ def check_options(cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
     {'lr': 1.0}
     >>> check_options(TENT, {"momentun": 0.9})
     Traceback (most recent call last):
-    TypeError: tent has no option 'momentun', did you mean 'momentum'? It has: lr, momentum, ...
+    TypeError: tent has no option 'momentun', did you mean 'momentum'? It has: optimizer, lr, ...
     """
     known = {option.name: option for option in options_of(cls)}
     for name in options:

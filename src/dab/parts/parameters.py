@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -176,12 +177,12 @@ class TrainedParameters(Recorded):
             for p, m in zip(self.parameters, self.masters, strict=True)
             if p.dtype != m.dtype
         ]
-        # The largest size carries every NaN and infinity, without a mask of all numbers.
-        largest = torch._foreach_norm(values + remembered, ord=math.inf)
-        return all(
-            math.isfinite(size)
-            for size in torch.stack([size.cpu().double() for size in largest]).tolist()
-        )
+        # The norm carries every NaN and infinity, and is fast. Only where it may have overflowed
+        # by itself, every number is looked at.
+        norms = torch._foreach_norm(values + remembered)
+        if torch.isfinite(torch.stack([norm.cpu().double() for norm in norms])).all():
+            return True
+        return all(bool(torch.isfinite(value).all()) for value in values + remembered)
 
     @contextmanager
     def swapped(self, values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
@@ -255,10 +256,13 @@ class TrainedParameters(Recorded):
             torch._foreach_copy_(self.masters, here)
             self._write_back()
 
-    def ensemble(self, keep: float) -> None:
-        """Pull the weights softly back to the source: theta <- keep theta + (1 - keep) theta_0."""
+    def ensemble(self, keep: float, others: list[Tensor] | None = None) -> None:
+        """Pull the weights softly to others: theta <- keep theta + (1 - keep) theta_0.
+
+        The others are the source's, unless given.
+        """
         self._before_change()
-        torch._foreach_lerp_(self.masters, self.source, 1 - keep)
+        torch._foreach_lerp_(self.masters, self.source if others is None else others, 1 - keep)
         self._write_back()
 
     def restore_some(self, probability: float, generator: torch.Generator) -> None:
@@ -322,7 +326,8 @@ class TrainedParameters(Recorded):
             probe = torch.zeros(2, dtype=dtype, requires_grad=True)
             probe.grad = torch.zeros_like(probe)
             (group,) = self.optimizer.param_groups
-            options = {key: value for key, value in group.items() if key in self.optimizer.defaults}
+            taken = inspect.signature(type(self.optimizer)).parameters.keys() - {"params"}
+            options = {key: value for key, value in group.items() if key in taken}
             optimizer = type(self.optimizer)([probe], **options)
             optimizer.step()
             self._known_entries[dtype] = {

@@ -25,8 +25,8 @@ __all__ = ["FORMAT", "State", "check_state", "state_of"]
 
 FORMAT = 2
 
-# A state of another seed or place resumes to the same numbers.
-FREE_OPTIONS = ("seed", "device")
+# Options that may differ: what follows from them is in the state, or changes no number.
+FREE_OPTIONS = ("seed", "device", "source_images")
 
 # The model is asked about images of a state whose stream it has not seen, up to this size.
 LARGEST_IMAGE = 2**24  # bytes
@@ -39,6 +39,7 @@ class State:
     classes: int | None
     images_like: Tensor | None
     weights: Mapping[str, Any]
+    statistics: Mapping[str, Any]
     memory: Any
     output: Any
     generator: Tensor
@@ -62,6 +63,7 @@ def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
         "classes": adapter.classes,
         "images_like": None if like is None else like.clone(),
         "weights": adapter.trained.state_dict(),
+        "statistics": adapter.statistics.state_dict(),
         "memory": memory,
         "output": None if adapter.output is None else adapter.output.state_dict(),
         "generator": adapter.generator.get_state(),
@@ -177,6 +179,10 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], exact: bool) -> State:
         for name, saved in (state["memory"] or {}).items():
             if exact and saved is not None and not same_state(again and again[name], saved):
                 raise ValueError(f"{name} is not as this method saves it")
+    statistics = deepcopy(adapter.statistics)
+    statistics.load_state_dict(state["statistics"])
+    if exact and not same_state(statistics.state_dict(), state["statistics"]):
+        raise ValueError("the statistics are not as this method saves them")
     output = deepcopy(adapter.output)
     if output is not None:
         output.load_state_dict(state["output"])
@@ -191,7 +197,17 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], exact: bool) -> State:
         constant.load_state_dict(state[name])
     totals = _totals(state["totals"])
     like = None if like is None else like.clone()
-    return State(classes, like, state["weights"], memory, output, generator, totals, constants)
+    return State(
+        classes,
+        like,
+        state["weights"],
+        state["statistics"],
+        memory,
+        output,
+        generator,
+        totals,
+        constants,
+    )
 
 
 def _totals(found: Mapping[str, Any]) -> Totals:

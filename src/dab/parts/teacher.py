@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,14 +25,20 @@ class Teacher(Recorded):
         self._values = [source.clone() for source in weights.source]
 
     @property
+    def values(self) -> list[Tensor]:
+        """The values, in float32 or wider."""
+        return self._values
+
+    @property
     def parameters(self) -> dict[str, Tensor]:
         """The values by parameter name, in the model's own precision."""
         return self._weights.named(self._values)
 
-    def follow(self, keep: float) -> None:
-        """theta' <- keep theta' + (1 - keep) theta."""
-        masters = [master.detach() for master in self._weights.masters]
-        self._values = list(torch._foreach_lerp(self._values, masters, 1 - keep))
+    def follow(self, keep: float, others: Sequence[Tensor] | None = None) -> None:
+        """theta' <- keep theta' + (1 - keep) theta, or other values if given."""
+        values = self._weights.masters if others is None else others
+        detached = [value.detach() for value in values]
+        self._values = list(torch._foreach_lerp(self._values, detached, 1 - keep))
 
     def state_dict(self) -> dict[str, Tensor]:
         names = self._weights.names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,13 +49,8 @@ class Case:
 
     def adapter(self, model: nn.Module | None = None, **options: Any) -> Adapter:
         """A new adapter, on a new copy of the net unless a model is given."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "the model has .* BatchNorm")
-            make: Callable[..., Adapter] = self.cls
-            return make(
-                self.model() if model is None else model,
-                **{**self.options, **options},
-            )
+        make: Callable[..., Adapter] = self.cls
+        return make(self.model() if model is None else model, **{**self.options, **options})
 
     def __repr__(self) -> str:
         return f"{self.cls.__name__} on {getattr(self.net, '__name__', self.net)}"

@@ -1,0 +1,108 @@
+"""CMF: ROID with a Kalman-like filter over the weights (Lee and Chang, 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from torch import nn
+
+from dab.methods.roid import ROID
+from dab.methods.roid import Memory as ROIDMemory
+from dab.outputs import OutputOption
+from dab.parts.features import FeatureSource
+from dab.parts.functional import uniform
+from dab.parts.optimizers import OptimizerKind
+from dab.parts.options import Momentum, NonNegative, Positive, Range, Rate, Seed, Share
+from dab.parts.statistics import StatisticsKind
+from dab.parts.teacher import Teacher
+from dab.registry import register
+
+__all__ = ["CMF"]
+
+PAPER_SIZE = 38_400  # trained numbers of the ViT-B/16 that `noise` was chosen on
+CERTAIN = 0.9999  # a beta above counts as 1
+
+
+@dataclass
+class Memory(ROIDMemory):
+    """What CMF remembers of its stream."""
+
+    hidden: Teacher  # h: the filtered weights
+    variance: Annotated[float, Range(0)] = 0.0  # v
+
+
+@register("cmf")
+class CMF(ROID):
+    """ROID whose weights are pulled to a filtered state between the source and what was learned.
+
+    Args:
+        model: any image classifier with normalization layers.
+        temperature: of the weights exp(w_div w_cert / temperature).
+        alpha: share of the hidden state that is kept against the source before it is corrected.
+        gamma: share of the adapted weights that is kept against the hidden state after an update.
+        noise: q, the variance added per update, for 38,400 trained numbers and in proportion.
+        least_kept: smallest beta, the share of the hidden state that a correction keeps.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
+        seed: of the augmentations.
+        output: a correction of the answers, or its name; see `dab.outputs`.
+        features: where corrections find features; see `dab.parts.features.Features`.
+    """
+
+    title = "CMF"
+    paper = "Lee and Chang, Continual Momentum Filtering on Parameter Space for Online Test-time "
+    paper += "Adaptation, ICLR 2024"
+    year = 2024
+    forwards = 3.2
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        temperature: Positive = 1 / 3,
+        alpha: Share = 0.99,
+        gamma: Share = 0.99,
+        noise: Positive = 0.005,
+        least_kept: Share = 0.89,
+        optimizer: OptimizerKind = "sgd",
+        lr: Rate = 2.5e-4,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
+        statistics: StatisticsKind = "batch",
+        seed: Seed = 0,
+        output: OutputOption = "batch_prior",
+        features: FeatureSource = None,
+    ) -> None:
+        super().__init__(
+            model,
+            temperature=temperature,
+            optimizer=optimizer,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            statistics=statistics,
+            seed=seed,
+            output=output,
+            features=features,
+        )
+        self.alpha, self.gamma, self.least_kept = alpha, gamma, least_kept
+        self.noise = noise * sum(theta.numel() for theta in self.trained.source) / PAPER_SIZE
+
+    def begin(self, classes: int) -> Memory:
+        return Memory(uniform(classes), hidden=Teacher(self.trained))
+
+    def regularize(self) -> None:
+        """One step of the filter, then theta <- gamma theta + (1 - gamma) h."""
+        memory: Memory = self.memory
+        memory.hidden.follow(self.alpha, self.trained.source)  # p = alpha h + (1 - alpha) theta_0
+        variance = self.alpha**2 * memory.variance + self.noise
+        r = 1 - self.noise
+        beta = max(self.least_kept, r / (variance + r))
+        beta = 1.0 if beta > CERTAIN else beta
+        memory.variance = beta * variance
+        memory.hidden.follow(beta)  # h = beta p + (1 - beta) theta
+        self.trained.ensemble(self.gamma, memory.hidden.values)

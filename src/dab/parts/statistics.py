@@ -1,0 +1,96 @@
+"""Which statistics BatchNorm layers normalize with: one choice, for any method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from dab.parts.batch_norm import (
+    Moments,
+    RunningStatistics,
+    batch_moments,
+    renormalize,
+    use_batch_statistics,
+)
+from dab.parts.layers import BatchNorm, batch_norms
+
+__all__ = ["Statistics", "StatisticsKind"]
+
+StatisticsKind = Literal["source", "batch", "ema"]
+
+# In "ema", the images of an answer count against so many before them. Chosen with DAB on a
+# BatchNorm net and held-out corruptions; see docs/methods.md.
+RECENT = 16
+
+
+class Statistics(RunningStatistics):
+    """The statistics that the BatchNorm layers of a model normalize with; the layers' own stay.
+
+    Args:
+        model: the classifier. Without BatchNorm layers that track statistics, nothing changes.
+        kind: "source" (the layers' own), of the "batch", or "ema": running averages over the
+            stream that start at the source's. An answer to n images first moves them by
+            n / (n + 16), so that batches follow a new domain at once, and single images work;
+            other forward passes weigh their images in likewise, and move nothing. "train" is for
+            methods that mark their training passes: as in torch's train mode, these use the
+            batch's statistics and move running averages, by which answers are normalized.
+    """
+
+    def __init__(self, model: nn.Module, kind: StatisticsKind | Literal["train"]) -> None:
+        super().__init__(model if kind in ("ema", "train") else nn.Identity())
+        self.kind = kind
+        self.of_batch = kind in ("batch", "train") and bool(batch_norms(model))
+        self._source = self._moments
+        self._answering = self._training = self._moving = False
+
+    def hooks(self, model: nn.Module) -> list[RemovableHandle]:
+        """Hooks that have the layers of a model use these statistics until they are removed."""
+        if self.kind == "source":
+            return []
+        if self.kind == "batch":
+            return use_batch_statistics(model)
+        return renormalize(model, self._used)
+
+    def reset(self) -> None:
+        """Back to the source's."""
+        self._moments = self._source
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """For a forward pass that answers a batch of the stream."""
+        self._answering = True
+        try:
+            yield
+        finally:
+            self._answering = False
+
+    @contextmanager
+    def training(self, move: bool) -> Iterator[None]:
+        """For a forward pass in train mode; a second net's must not move the averages."""
+        self._training, self._moving = True, move
+        try:
+            yield
+        finally:
+            self._training = self._moving = False
+
+    def _used(self, name: str, layer: nn.Module, x: Tensor) -> Moments | None:
+        batch = batch_moments(x)
+        if batch is None:
+            return self[name]
+        if self.kind == "ema":
+            share = len(x) / (len(x) + RECENT)
+            weighed = self.follow if self._answering else self.towards
+            return weighed(name, batch, share)
+        if not self._training:
+            return self[name]
+        if self._moving:
+            assert isinstance(layer, BatchNorm)
+            mean, variance = (moment.detach() for moment in batch)
+            values = x.numel() // x.shape[1]
+            unbiased = variance * (values / (values - 1))  # as torch's running variance is
+            self.follow(name, (mean, unbiased), 0.1 if layer.momentum is None else layer.momentum)
+        return batch
