@@ -224,7 +224,7 @@ def test_rows_that_differ_in_anything_else_are_told_apart(out, tmp_path):
     half = ComputeCard("cpu", "bf16", compile=False, threads=1)
     add_variants(out, "tent", {"code": "abcd1"}, {"code": "abcd2"}, {"source_images": "f00d"})
     add_variants(out, "note", {"compute": half})
-    add_variants(out, "source", {"published_as": "nothing"})
+    add_variants(out, "source", {"source_images": "f00d"})
     found = gather(out)
     labels = labels_of(found, "correlated")
     assert len(set(labels)) == len(labels) == 6 + 5

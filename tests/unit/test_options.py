@@ -14,7 +14,7 @@ from torch import nn
 
 import dab
 from dab.outputs import outputs
-from dab.outputs.output import _OUTPUTS
+from dab.outputs.output import OUTPUTS
 from dab.parts.options import Option, check_options, options_of
 from dab.testing import same
 from tests.support.nets import net
@@ -77,7 +77,7 @@ NONSENSE["refine_after"] = [value for value in WHOLE if value is True or value !
 NEEDED = {"deyo": {"layers": "all"}}  # to adapt a net of few blocks
 
 CLASSES = {name: dab.method(name) for name in dab.methods()} | {
-    f"output {name}": _OUTPUTS[name] for name in outputs()
+    f"output {name}": OUTPUTS[name] for name in outputs()
 }
 CASES = [(owner, option.name) for owner, cls in CLASSES.items() for option in options_of(cls)]
 

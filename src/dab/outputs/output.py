@@ -12,9 +12,9 @@ from torch import Tensor
 from dab.parts.options import checked
 from dab.utils.registry import Registry
 
-__all__ = ["Output", "OutputOption", "create_output", "outputs", "register_output"]
+__all__ = ["OUTPUTS", "Output", "OutputOption", "create_output", "outputs", "register_output"]
 
-_OUTPUTS: Registry[type[Output]] = Registry("output")
+OUTPUTS: Registry[type[Output]] = Registry("output")
 
 Kind = TypeVar("Kind", bound=type["Output"])
 
@@ -52,7 +52,7 @@ def register_output(name: str) -> Callable[[Kind], Kind]:
     """Class decorator that makes a correction known under a name."""
 
     def decorate(cls: Kind) -> Kind:
-        _OUTPUTS.register(name)(cls)
+        OUTPUTS.register(name)(cls)
         cls.name = name
         return cls
 
@@ -61,7 +61,7 @@ def register_output(name: str) -> Callable[[Kind], Kind]:
 
 def outputs() -> list[str]:
     """The names of all output corrections, sorted."""
-    return _OUTPUTS.names()
+    return OUTPUTS.names()
 
 
 def create_output(output: Output | str | None) -> Output | None:
@@ -72,7 +72,7 @@ def create_output(output: Output | str | None) -> Output | None:
     ValueError: unknown output 'prior'; did you mean 'batch_prior'? available: batch_prior, ...
     """
     if isinstance(output, str):
-        return _OUTPUTS[output]()
+        return OUTPUTS[output]()
     # A copy: two adapters given one object have two streams.
     return deepcopy(output)
 
@@ -85,7 +85,7 @@ class _Known:
         return f"of {', '.join(outputs())}"
 
     def check(self, value: Any) -> bool:
-        return not isinstance(value, str) or value in _OUTPUTS
+        return not isinstance(value, str) or value in OUTPUTS
 
 
 OutputOption = Annotated[Output | str | None, _Known()]

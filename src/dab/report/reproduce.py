@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -15,6 +13,7 @@ from dab.benchmark.tasks import TASKS, TaskFactory, task_factory
 from dab.benchmark.tasks.imagenet import PAPER_TAG
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting
+from dab.utils.text import assignments
 
 __all__ = ["Command", "repeat"]
 
@@ -58,16 +57,11 @@ def repeat(card: RunCard, samples: int | None = None) -> Command:
 
 def _options(card: RunCard, notes: list[str]) -> list[str]:
     method = card.method
-    defaults: Mapping[str, inspect.Parameter] = {}
-    if method in dab.methods():
-        defaults = inspect.signature(dab.method(method)).parameters
-    else:
+    if method not in dab.methods():
         notes.append(f"{method} is not built in: add --import with the file that defines it")
     words = []
-    for name, value in card.options.items():
-        if name in defaults and defaults[name].default == value:
-            continue
-        word = f"{name}={value}"
+    for name, value in card.changed_options().items():
+        (word,) = assignments({name: value})
         if _is_read_as(word, name, value):
             words.append(word)
         else:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import dab
 from dab.benchmark.cell import Cell
-from dab.benchmark.running.evaluation import asks_for
 from dab.data.corruptions import CORRUPTIONS
+from dab.registry import asks_for
 
 if TYPE_CHECKING:
     from dab.benchmark.results.result import Result

@@ -15,6 +15,7 @@ from dab.benchmark.results.published import STAR
 from dab.benchmark.results.summary import Row
 from dab.utils import files
 from dab.utils.files import Location
+from dab.utils.text import assignments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +123,7 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
             if str(cell.setting) == setting:
                 options = {k: v for k, v in cell.options.items() if k != "capacity"}
                 size = cell.all_options().get("capacity")
-                words = [cell.method, *(f"{name}={value}" for name, value in options.items())]
+                words = [cell.method, *assignments(options)]
                 name = " ".join(words), "" if size is None else str(size)
                 groups.setdefault(name, []).append(cell)
         lines = [_line("method", "M", "data", "seeds")]
@@ -244,7 +245,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*plain, "options", "seeds", "published", "published_by", *domains])
     for row in rows:
-        options = " ".join(f"{name}={value}" for name, value in row.options.items())
+        options = " ".join(assignments(row.options))
         number = row.published or ("", "")
         seeds = " ".join(map(str, row.seeds))
         errors = [row.errors.get(domain, "") for domain in domains]
