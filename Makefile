@@ -43,12 +43,13 @@ benchmarks: .venv/dev
 		$(BIN)/python -m benchmarks.$$module || exit 1; \
 	done
 
-# The sdist and the wheel, into dist/; the unpacked sdist then runs tests of its own.
+# The sdist and the wheel, into dist/. The unpacked sdist then runs its own unit tests on its own
+# sources (PYTHONPATH comes before the editable install), with the packages in .venv.
 dist: .venv/dev
 	rm -rf dist
 	$(BIN)/python -m build
 	mkdir dist/unpacked && tar xf dist/*.tar.gz -C dist/unpacked --strip-components 1
-	cd dist/unpacked && PYTHONPATH=src ../../$(BIN)/python -m pytest -q -n 2 tests/unit
+	cd dist/unpacked && PYTHONPATH=$$PWD/src ../../$(BIN)/python -m pytest -q -n 2 tests/unit
 	rm -rf dist/unpacked
 
 # A stamp is newer than what it was made from, so a changed dependency installs again.

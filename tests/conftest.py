@@ -18,7 +18,7 @@ __all__ = ["benchmark_task"]  # registers the tiny task
 collect_ignore = ["support/engine_task.py"]
 
 # The same random inputs for everyone: what passed here must not fail elsewhere by chance; `make
-# fuzz` looks for others. A busy machine is no failure: nothing here is a timed test.
+# fuzz` looks for others. A busy machine causes no failures: no test is timed.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, print_blob=True)
 settings.load_profile("repeatable")

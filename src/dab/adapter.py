@@ -24,7 +24,7 @@ from dab.parts.options import checked
 from dab.parts.parameters import TrainedParameters
 from dab.parts.state import State, check_state, state_of
 from dab.parts.statistics import Statistics, StatisticsKind
-from dab.parts.step import Step, Totals
+from dab.parts.step import Step, Totals, counted
 from dab.parts.transaction import Savepoint, entry
 from dab.parts.validation import check_images, logits_of
 
@@ -42,9 +42,9 @@ class Adapter(nn.Module, ABC):
     A method is a subclass with `adapt`, which learns from a batch, and, if it remembers anything
     of the stream, `begin`, which creates that memory.
 
-    A call happens wholly or not at all: after an exception or KeyboardInterrupt everything is as
-    before, or, if the answer was complete, as after. Calls from several threads run one after the
-    other, in some order.
+    A call is atomic: after an exception or KeyboardInterrupt, everything is as before the call, or,
+    if its output was complete, as after it. Calls from several threads run one after the other, in
+    some order.
 
     Args:
         model: the classifier, adapted in place. Nothing but the `trained` parameters changes;
@@ -52,7 +52,7 @@ class Adapter(nn.Module, ABC):
         trained: the parameters to train, by name.
         optimizer: creates the optimizer for them.
         seed: of the adapter's own random generator; the global one is neither read nor advanced.
-        output: corrects the answers (an `Output` or its name), not what is learned from.
+        output: corrects the returned logits (an `Output` or its name), not what is learned from.
         features: where to find features, for corrections that need them; see `Features`.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics.Statistics`.
     """
@@ -62,6 +62,7 @@ class Adapter(nn.Module, ABC):
     title: ClassVar[str]  # as papers print it
     paper: ClassVar[str]
     year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
+    color: ClassVar[int | None] = None  # number in the palette of reports; None: any free one
     forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
     answers_after_update: ClassVar[bool] = False  # then there is no prediction before `adapt`
@@ -104,7 +105,7 @@ class Adapter(nn.Module, ABC):
         self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
         self.memory: Any = None  # what `begin` created
         self.last, self.totals = Step(), Totals()
-        self._tapped: Tensor | None = None  # features of the last answer
+        self._tapped: Tensor | None = None  # features of the last prediction
         self._calls_since_update: int | None = None
         self._savepoint: Savepoint | None = None  # while a call has begun and not happened
         self._calling: int | None = None  # the process that is inside a call; see `entry`
@@ -113,11 +114,11 @@ class Adapter(nn.Module, ABC):
 
     @abstractmethod
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
-        """Learn from a batch and its predictions; return the logits to answer with.
+        """Learn from a batch and its logits; return the logits that the call returns.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        `self.last` is there to be filled in. A method that `answers_after_update` gets no
-        predictions, that is logits without rows, and predicts by itself with `self.answer`.
+        May fill in `self.last`. A method with `answers_after_update` gets logits without rows, and
+        predicts with `self.answer`.
         """
 
     def begin(self, classes: int) -> Any:
@@ -129,11 +130,11 @@ class Adapter(nn.Module, ABC):
         return None
 
     def progress(self) -> str:
-        """What the next update waits for, in words, if the method waits."""
+        """What the next update is waiting for, in words; empty if the method never waits."""
         return ""
 
     def infer(self, images: Tensor) -> Tensor:
-        """The logits that predictions are made with; a method may ask another net, say a teacher.
+        """The logits that predictions are made with; a method may use another net, say a teacher.
 
         With a gradient where one is enabled. Must change nothing.
         """
@@ -149,8 +150,8 @@ class Adapter(nn.Module, ABC):
             self._tapped = features.detach()
         if images._version != version:
             raise ValueError(
-                "the model changes its input in place, so that it cannot be stored or trained on: "
-                "let it work on a copy"
+                "the model changes its input in place, so it cannot be stored or trained on: "
+                "clone the input first"
             )
         return logits
 
@@ -164,7 +165,7 @@ class Adapter(nn.Module, ABC):
         With a gradient where one is enabled, but not to such other values.
         """
         if any(module.training for module in self.model.modules()):
-            self.model.eval()  # someone has called train() meanwhile
+            self.model.eval()  # train() was called in the meantime
         if parameters is None:
             return logits_of(self.model(images), len(images), self.classes)
         named = dict(self.model.named_parameters())
@@ -176,7 +177,7 @@ class Adapter(nn.Module, ABC):
         return self.learn_from(loss, self.trained.gradients(loss))
 
     def learn_from(self, loss: Tensor, gradients: Sequence[Tensor | None] | None) -> bool:
-        """`learn` with gradients that have been taken already (None: not finite)."""
+        """`learn` with gradients that have been computed already (None: not finite)."""
         self.last.loss = loss.item()
         if gradients is None:
             self._skip("the loss or its gradient is not finite")
@@ -204,7 +205,7 @@ class Adapter(nn.Module, ABC):
 
     @property
     def status(self) -> str:
-        """What is going on, in one line."""
+        """What the adapter is doing, in one line."""
         calls, updates, since = self.totals.calls, self.totals.updates, self._calls_since_update
         if not self.trained.masters:
             return "not adapting by design"
@@ -212,10 +213,12 @@ class Adapter(nn.Module, ABC):
             return "ready: no images yet"
         if not self.last.updated and (waiting := self.progress()):
             return waiting
-        last = "" if since is None else f", last {since:,} calls ago"
+        last = "" if since is None else f", last {counted(since, 'call')} ago"
         if since == 0:
             last = ", last in this call"
-        return f"adapting: {updates:,} updates in {calls:,} calls{last}"
+        restored = self.totals.restored
+        back = f", back to the source weights {counted(restored, 'time')}" if restored else ""
+        return f"adapting: {counted(updates, 'update')} in {counted(calls, 'call')}{last}{back}"
 
     @entry
     def forward(self, images: Any) -> Tensor:
@@ -226,7 +229,7 @@ class Adapter(nn.Module, ABC):
 
     @entry
     def predict(self, images: Any) -> Tensor:
-        """The logits of a batch, changing nothing at all."""
+        """The logits of a batch; nothing changes."""
         images = to_images(images)
         batch = self._checked(images)
         return self._atomically(lambda: self._predicted(batch).to(images.device), keep=False)
@@ -255,7 +258,7 @@ class Adapter(nn.Module, ABC):
     # Saving and resuming.
 
     def save(self, path: str | PathLike[str], *, buffer: bool = True) -> None:
-        """Write `state_dict` to a file, such that nobody ever sees half of it."""
+        """Write `state_dict` to a file, atomically."""
         state_file.save_file(self.state_dict(buffer=buffer), path)
 
     def load(self, path: str | PathLike[str], *, allow_options: bool = False) -> None:
@@ -270,7 +273,7 @@ class Adapter(nn.Module, ABC):
 
         Contains the trained parameters, not the whole model. Without `buffer`, stored images are
         left out, and adaptation resumes from an empty buffer. A module that contains the adapter
-        asks with arguments of its own, and gets the whole model with this state as its extra state.
+        passes arguments of its own and gets the whole model, with this state as its extra state.
         """
         return super().state_dict(**parent) if parent else state_of(self, buffer)
 
@@ -331,6 +334,8 @@ class Adapter(nn.Module, ABC):
     def _counted(self, batch: Tensor) -> Tensor:
         answer = self._call(batch)
         self._count()
+        if self.buffer is not None:
+            self.notices.storage(batch, self.buffer.storage)
         return answer
 
     def _predicted(self, batch: Tensor) -> Tensor:
@@ -349,13 +354,13 @@ class Adapter(nn.Module, ABC):
         self.last, self.totals = Step(), Totals()
 
     def _call(self, batch: Tensor) -> Tensor:
-        """Predict, adapt and correct; `forward` sees to it that all of it happens or nothing."""
+        """Predict, adapt and correct; `forward` makes it atomic."""
         self.last = Step(samples=len(batch))
         if len(batch) == 1 and self.statistics.of_batch:
             self.notices.once(
                 "single",
                 "%s: a call with a single image, whose statistics are those of one scene: "
-                "BatchNorm layers need batches, so expect worse answers than the source model's, "
+                "BatchNorm layers need batches, so expect it to be worse than the source model, "
                 'or use statistics="ema"',
                 self.name,
             )
@@ -363,7 +368,7 @@ class Adapter(nn.Module, ABC):
             answer = self.adapt(batch, batch.new_empty((0, self.classes))).detach()
             if _is_finite(answer):
                 return self._corrected(answer)
-            self._start_again(len(batch))  # and predict first, to find out what is not finite
+            self._start_again(len(batch))  # now predict first, to find what is not finite
         with torch.set_grad_enabled(self.learns_from_prediction):
             logits = self.answer(batch)
         if self.classes is None:
@@ -377,11 +382,11 @@ class Adapter(nn.Module, ABC):
         if not _is_finite(answer):
             self._start_again(len(batch))
             self._tapped, answer = tapped, logits.detach()
-            self._skip("the answer after the update is not finite, so the call learns nothing")
+            self._skip("the output after the update is not finite, so the call learns nothing")
         return self._corrected(answer)
 
     def _corrected(self, logits: Tensor) -> Tensor:
-        """The answer after the output correction; finite if the logits are."""
+        """The logits after the output correction; finite if the given ones are."""
         if self.output is None or not _is_finite(logits):
             return logits.detach()
         corrected = self.output.correct(logits, self._tapped).detach()
@@ -392,10 +397,10 @@ class Adapter(nn.Module, ABC):
         return logits.detach()
 
     def _answer_of_source(self, batch: Tensor, logits: Tensor) -> Tensor:
-        """The answer in place of logits that are not finite.
+        """What to return in place of logits that are not finite.
 
-        If the source model has finite ones, earlier updates are to blame: they are given up, and
-        it answers. Otherwise nothing can be learned from this batch.
+        If the source model returns finite ones, earlier updates are to blame: they are discarded,
+        and its logits are returned. Otherwise nothing can be learned from this batch.
         """
         if self.totals.calls:
             self.trained.restore()
@@ -407,6 +412,7 @@ class Adapter(nn.Module, ABC):
             if _is_finite(source):
                 assert self.classes is not None
                 self.memory = self.begin(self.classes)
+                self.last.restored = True
                 self._skip("the adapted model's output is not finite: back to the source weights")
                 return source.detach()
             self._start_again(len(batch))
@@ -414,7 +420,7 @@ class Adapter(nn.Module, ABC):
         return logits.detach()
 
     def _start_again(self, samples: int) -> None:
-        """Back to where the call began."""
+        """Return to the state at the start of the call."""
         assert self._savepoint is not None
         self._savepoint.rollback()
         self._savepoint = Savepoint(self)
@@ -456,8 +462,6 @@ class Adapter(nn.Module, ABC):
             images = images.to(self.image_dtype)
         lowest, highest = check_images(images, self.images_like)
         self.notices.range(lowest, highest)
-        if self.buffer is not None:
-            self.notices.storage(lowest, self.buffer.storage)
         batch: Tensor = images.to(next(self.model.parameters(), images).device).contiguous()
         return batch.clone() if batch.is_inference() else batch
 

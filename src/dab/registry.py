@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from dab.adapter import Adapter
 from dab.parts.options import check_options
 from dab.utils.registry import Registry
 
-__all__ = ["METHODS", "create", "method", "methods", "register"]
+__all__ = ["METHODS", "asks_for", "create", "method", "methods", "register"]
 
 METHODS: Registry[type[Adapter]] = Registry("method")
 
@@ -38,6 +39,15 @@ def methods() -> list[str]:
 def method(name: str) -> type[Adapter]:
     """The class registered under a name."""
     return METHODS[name]
+
+
+def asks_for(name: str, argument: str) -> bool:
+    """Whether a method takes an argument.
+
+    >>> asks_for("tent", "source_images")
+    False
+    """
+    return argument in inspect.signature(method(name)).parameters
 
 
 def create(name: str, model: nn.Module, **options: Any) -> Adapter:

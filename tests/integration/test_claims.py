@@ -140,7 +140,7 @@ def test_a_run_waits_for_a_claim_or_says_who_has_it(tmp_path):
     card = identity_card(cell, task, stream_of(cell, task, tmp_path / "cache"), None)
     folder = tmp_path / card.run_id
     owner = write(folder, host="elsewhere x", expires=time.time() + 3)
-    with pytest.raises(ClaimedError, match=rf"process {os.getpid()} on elsewhere is making "):
+    with pytest.raises(ClaimedError, match=rf"process {os.getpid()} on elsewhere is executing "):
         run(cell, task, tmp_path, cache=tmp_path / "cache", wait=False)
     assert run(cell, task, tmp_path, cache=tmp_path / "cache").card == card
     assert time.time() >= owner.expires

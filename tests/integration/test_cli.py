@@ -37,8 +37,11 @@ def test_methods_lists_every_method_with_its_options_and_defaults(capsys):
         cls = dab.method(name)
         assert f"{name}: " in printed
         assert cls.paper in printed
+        assert f"{name}: {cls.title}{f' ({cls.year})' if cls.year else ''}. " in printed
+        assert f"forward passes: {cls.forwards:g}" in printed
         for option in inspect.signature(cls).parameters.values():
-            assert option.name == "model" or f"{option.name} = {option.default!r}" in printed
+            assert option.name == "model" or f"{option.name} = {option.default!r}: " in printed
+    assert "    lr = 0.00025: a number greater than 0" in printed
 
 
 def test_methods_lists_only_those_asked_for(capsys):
@@ -53,7 +56,7 @@ def test_the_package_is_a_command():
         [sys.executable, "-m", "dab", "methods", "source"], capture_output=True, text=True
     )
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("source: Predicts and never adapts.\n  no adaptation\n")
+    assert result.stdout.startswith("source: Source. Predicts and never adapts.\n  no adaptation\n")
 
 
 def test_the_names_are_those_of_the_tables():
@@ -194,7 +197,7 @@ def test_run_and_bench_have_the_same_defaults(monkeypatch):
         ("run dab --setting correlated:-1", "delta must be a positive number, got -1"),
         (
             "run dab --data imagenet",
-            "unknown data 'imagenet'; did you mean 'imagenet-r'? available: cifar10, folder, ",
+            "unknown data 'imagenet'; did you mean 'imagenet-r'? available: cifar10, cifar10-c, ",
         ),
         (
             "run dab --data tiny --corruptions forg",

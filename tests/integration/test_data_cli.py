@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dab.benchmark.tasks import TASKS
 from dab.cli import main, parser
 from dab.data.corruptions import corrupt
 from dab.data.datasets.imagenet import DATA_SETS
@@ -38,7 +39,7 @@ def files(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", ["cifar10", "check", "corrupt"])
+@pytest.mark.parametrize("name", ["get", "check", "corrupt"])
 def test_help_has_examples_that_are_right(name, capsys):
     _, _, examples = help_of(capsys, "data", name).partition("\nexamples:\n")
     lines = [line for line in examples.replace("\\\n", "").splitlines() if line.startswith("  dab")]
@@ -112,9 +113,47 @@ def test_check_takes_a_list_corruptions_and_severities_of_imagenet_c(tmp_path, c
     assert "--severity do not apply to folder: it has no corruptions" in capsys.readouterr().err
 
 
-def test_check_knows_every_data_set():
-    for name in DATA_SETS:
-        assert parser().parse_args(["data", "check", name, "--root", "."]).name == name
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_check_knows_every_data_set(name, tmp_path, capsys):
+    assert main(["data", "check", name, "--root", str(tmp_path / "nowhere")]) == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_what_cannot_be_checked_or_downloaded_is_named(tmp_path, capsys):
+    assert main(["data", "check", "glyphs", "--root", str(tmp_path)]) == 2
+    assert "glyphs has no check: " in capsys.readouterr().err
+    assert main(["data", "get", "glyphs"]) == 2
+    assert "dab cannot download glyphs, only: cifar10" in capsys.readouterr().err
+    assert main(["data", "check", "imagnet-r", "--root", str(tmp_path)]) == 2
+    assert "unknown data 'imagnet-r'; did you mean 'imagenet-r'?" in capsys.readouterr().err
+
+
+OWN = """
+from dab.benchmark import register_task
+from dab.benchmark.tasks.folder import FolderTask
+from dab.data.datasets import imagenet
+from dab.data.transform import Transform
+
+@register_task("own")
+class Own(FolderTask):
+    can_download = True
+
+    def download(self, root):
+        return f"{root}: downloaded"
+
+    def check(self, root, *, partial=False, **choice):
+        return imagenet.load("folder", root, Transform(), partial=partial)
+"""
+
+
+def test_a_data_set_from_outside_can_be_downloaded_and_checked(photos, tmp_path, capsys):
+    (tmp_path / "own.py").write_text(OWN)
+    own = ["own", "--import", str(tmp_path / "own.py"), "--root", str(photos)]
+    with TASKS.scope():
+        assert main(["data", "get", *own]) == 0
+        assert capsys.readouterr().out == f"{photos}: downloaded\n"
+        assert main(["data", "check", *own, "--workers", "0", "--partial"]) == 0
+        assert "│ 71 " in capsys.readouterr().out
 
 
 # Making

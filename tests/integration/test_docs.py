@@ -48,7 +48,8 @@ def test_the_example_of_the_readme_adapts():
     torch.manual_seed(0)
     exec(example, names)
     adapted, source = names["adapter"], dab.create("source", names["zoo"].load("glyphs"))
-    last, labels = names["noisy"][-500:], torch.as_tensor(names["glyphs"].labels[-500:])
+    glyphs = names["Glyphs"].of_split("test", 2000)
+    last, labels = names["noisy"][-500:], torch.as_tensor(glyphs.labels[-500:])
     assert adapted.totals.updates > 20
     errors = [(a.predict(last).argmax(1) != labels).double().mean() for a in (adapted, source)]
     assert errors[0] < 0.45

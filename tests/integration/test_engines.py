@@ -28,7 +28,7 @@ from dab.benchmark.engines.inline import Inline
 from dab.benchmark.engines.job import work
 from dab.benchmark.engines.local import Local, runs_at_once
 from dab.benchmark.engines.progress_bars import Bars
-from dab.benchmark.engines.slurm import Submitit
+from dab.benchmark.engines.slurm import Slurm
 from dab.benchmark.results.result import Result
 from dab.benchmark.running import claims
 from dab.cli import main
@@ -289,7 +289,7 @@ class Watching(View):
 def test_a_run_that_another_process_makes_waits_while_others_run(tmp_path):
     jobs = grid(tmp_path, "note", "lame")
     source = jobs[0].run()
-    claim = claims.try_claim(jobs[1].folder(jobs[1].stream(), source.error))
+    claim = claims.try_claim(tmp_path / jobs[1].card(jobs[1].stream(), source.error).run_id)
     assert claim is not None
     view, engine = Watching(claim), Turns(room=1)
     assert len(dispatch(jobs, engine, view)) == 3
@@ -521,10 +521,10 @@ def test_ray_goes_on_after_a_killed_worker_and_after_ctrl_c(tmp_path, whole):
 # Slurm
 
 
-def test_submitit_stops_in_good_order_and_goes_on(tmp_path, whole):
+def test_slurm_stops_in_good_order_and_goes_on(tmp_path, whole):
     pytest.importorskip("submitit", reason="submitit is not installed")
     out = tmp_path / "out"
-    options = ["--engine", "submitit", "--address", "local", "--jobs", "2"]
+    options = ["--engine", "slurm", "--address", "local", "--jobs", "2"]
     with bench(out, *options, seconds=2) as process:
         wait_for(lambda: two_under_way(out), process)
         everything = descendants(process)
@@ -579,17 +579,17 @@ def test_the_view_counts_runs_and_images(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [
-        ("--engine submitit --address nowhere", "must be slurm or local, got 'nowhere'"),
-        ("--engine submitit --address local --gpus-per-run 0.5", "Slurm assigns whole GPUs"),
+        ("--engine slurm --address nowhere", "must be slurm or local, got 'nowhere'"),
+        ("--engine slurm --address local --gpus-per-run 0.5", "Slurm assigns whole GPUs"),
         ("--jobs 2 --out memory://x/out", "memory://x/out exists in one process only"),
         ("--device cuda:9", "no device 'cuda:9' on this machine"),
-        ("--engine submitit --address local --device cuda:9", "no device 'cuda:9' on this machine"),
-        ("--engine submitit --address local --slurm color=red", "--slurm: "),
+        ("--engine slurm --address local --device cuda:9", "no device 'cuda:9' on this machine"),
+        ("--engine slurm --address local --slurm color=red", "--slurm: "),
         ("--engine ray --address 127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9: "),
-        ("--engine ray --slurm partition=a", "--slurm applies to the engine submitit, not to ray"),
-        ("--address nowhere", "--address applies to the engine ray or submitit, not to local"),
+        ("--engine ray --slurm partition=a", "--slurm requires engine slurm"),
+        ("--address nowhere", "--address requires engine ray or slurm"),
         ("--engine inline --jobs 2", "the engine inline runs one job at a time, not 2"),
-        ("--gpus-per-run 1", "--gpus-per-run applies to the engine ray or submitit"),
+        ("--gpus-per-run 1", "--gpus-per-run requires engine ray or slurm"),
     ],
 )
 def test_engines_refuse_what_they_cannot_do(options, culprit, capsys, monkeypatch, tmp_path):
@@ -599,16 +599,15 @@ def test_engines_refuse_what_they_cannot_do(options, culprit, capsys, monkeypatc
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("submitit", "submitit")])
+@pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_an_engine_without_its_package_says_how_to_get_it(engine, package, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     assert main([*BENCH, "--engine", engine]) == 2
-    extra = {"ray": "ray", "submitit": "slurm"}[engine]
-    assert error_of(capsys).endswith(f": pip install 'dab-tta[{extra}]'\n")
+    assert error_of(capsys).endswith(f": pip install 'dab-tta[{engine}]'\n")
 
 
 def test_there_is_no_silent_way_around_slurm(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="use --address local to run without Slurm"):
-        Submitit(Resources())
+        Slurm(Resources())

@@ -56,6 +56,34 @@ def test_text_and_values_make_the_same_methods():
     assert text.cells() == values.cells()
 
 
+@pytest.mark.parametrize("method", ["dab capacity=8", Method("dab", {"capacity": 8})])
+def test_a_single_method_needs_no_list(method):
+    assert Grid(method).cells() == Grid([method]).cells()
+    assert Grid({"correlated": method}).cells() == Grid([method]).cells()
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        ("seeds", [0, 1, 0]),
+        ("data", ["tiny", "tiny"]),
+        ("settings", ["correlated", Setting("continual", True)]),
+    ],
+)
+def test_repeated_values_are_refused(axis, values):
+    with pytest.raises(ValueError, match=f"{axis} has {values[0]} more than once"):
+        tiny_grid("tent", **{axis: values})
+
+
+def test_results_of_another_version_are_counted_once(tmp_path, caplog):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text('{"card": {"format": 2}}')
+    run_grid(tiny_grid(), tmp_path, view=View())
+    message = f"{tmp_path}: ignoring results written by another version of dab (2)"
+    assert [record.getMessage() for record in caplog.records] == [message]
+
+
 def test_a_source_with_options_is_a_method_like_any_other():
     cells = tiny_grid("source output=causal_prior").cells()
     assert [cell.is_source for cell in cells] == [True, False]
@@ -407,7 +435,7 @@ def test_completion_knows_commands_options_and_names(shell, capsys, tmp_path):
     pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in ("bench", "--dry-run", "imagenet-sketch", "submitit", "glyphs-correlated"):
+    for word in ("bench", "--dry-run", "imagenet-sketch", "slurm", "glyphs-correlated"):
         assert word in script
     if shell == "bash":
         (tmp_path / "dab.bash").write_text(script)

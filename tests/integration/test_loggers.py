@@ -16,7 +16,7 @@ import pytest
 
 from dab.benchmark import Result, run
 from dab.benchmark.running.evaluation import stream_of
-from dab.benchmark.running.loggers import create_logger, loggers
+from dab.benchmark.running.loggers import LOGGERS, create_logger
 from dab.benchmark.running.run import Interrupted
 from dab.cli import main
 from tests.support.benchmark_task import CORRUPTIONS, tiny_cell, tiny_task
@@ -234,4 +234,4 @@ def test_a_logger_of_ones_own_is_used_by_name(tmp_path):
 
 
 def test_the_loggers_that_come_along_are_registered():
-    assert {"mlflow", "tensorboard", "wandb"} <= set(loggers())
+    assert {"mlflow", "tensorboard", "wandb"} <= set(LOGGERS)

@@ -84,7 +84,7 @@ CONTENTS = {
 def test_what_is_not_a_result_is_left_out(content, out):
     file = file_of(out)
     file.write_bytes(content)
-    assert left_out(out).startswith(f"{file.parent}: result.json is damaged (")
+    assert left_out(out).startswith(f"{file.parent}: skipped: result.json is damaged (")
 
 
 def fifo(file: Path) -> None:
@@ -121,7 +121,7 @@ def edit(file: Path, change: Callable[[dict[str, Any]], None], *, sign: bool = F
 
 def test_an_edited_number_is_left_out(out):
     edit(file_of(out), lambda content: content.update(error=1.0))
-    assert "result.json does not match its checksum, not shown: rerun or" in left_out(out)
+    assert "skipped: result.json does not match its checksum; rerun or delete" in left_out(out)
 
 
 def test_an_edited_card_is_left_out(out):
@@ -140,10 +140,10 @@ def test_a_result_of_an_older_version_is_named_as_such(out):
 
     file = file_of(out)
     edit(file, age)
-    expected = f"{file.parent}: made by an older version of dab, not shown: rerun or remove it"
+    expected = f"{file.parent}: skipped: written by an older version of dab; rerun or delete it"
     assert left_out(out) == expected
     edit(file, lambda content: content["card"].update(format=99))
-    assert "made by a newer version of dab" in left_out(out)
+    assert "written by a newer version of dab" in left_out(out)
 
 
 def test_every_single_flipped_bit_of_a_result_is_noticed(out):
@@ -290,7 +290,7 @@ def test_a_checkpoint_of_an_older_version_is_named(stopped, made, tmp_path, capl
     (file,) = out.glob(f"*/{CHECKPOINT}")
     torch.save({"adapter": {}, "done": 3}, file)
     run(tiny_cell("tent"), tiny_task(), out, cache=tmp_path / "cache")
-    assert "starts over: made by an older version of dab" in caplog.text
+    assert "starts over: written by an older version of dab" in caplog.text
     assert_same_runs(out, made)
 
 

@@ -112,7 +112,7 @@ def _by_run(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def assert_same_runs(out: Path, other: Path) -> None:
-    """Two folders hold the same finished runs, equal to the bit, and nothing besides."""
+    """Two folders hold the same finished runs, equal to the bit, and nothing else."""
     assert _by_run(out) == _by_run(other)
     runs = sorted(folder.name for folder in out.iterdir() if folder.is_dir())
     assert runs == sorted(folder.name for folder in other.iterdir() if folder.is_dir())

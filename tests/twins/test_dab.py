@@ -110,7 +110,14 @@ def test_every_decision_equals_the_twin(seed, M, N, C, trigger, admission, filli
     rng = np.random.default_rng(seed)
     model = EchoNorm(C).double()
     adapter = dab.DAB(
-        model, M, batch_size=N, lr=0, trigger=trigger, admission=admission, filling=filling, seed=3
+        model,
+        M,
+        batch_size=N,
+        lr=1e-30,
+        trigger=trigger,
+        admission=admission,
+        filling=filling,
+        seed=3,
     )
     twin = SlowDAB(M, N, C, trigger, admission, filling)
     generator = torch.Generator().manual_seed(3)
@@ -280,7 +287,7 @@ def test_the_fraction_of_calls_that_update(case):
     images = y.log().view(-1, C, 1, 1)
     for trigger, fractions in FRACTIONS[case].items():
         for capacity, expected in zip((64, 4096), fractions, strict=True):
-            adapter = dab.DAB(EchoNorm(C), capacity, lr=0, trigger=trigger)
+            adapter = dab.DAB(EchoNorm(C), capacity, lr=1e-30, trigger=trigger)
             for batch in images.split(64):
                 adapter(batch)
                 adapter.model.trained_on.clear()
@@ -357,12 +364,12 @@ def test_a_model_without_norms_is_refused_untouched():
     [
         ({"capacity": 0}, "capacity"),
         ({"batch_size": 0}, "batch_size"),
-        ({"lr": -1.0}, "learning rate"),
+        ({"lr": -1.0}, "lr must be a number greater than 0"),
         ({"ensemble": 1.5}, "ensemble"),
-        ({"trigger": "sometimes"}, "'outgoing', 'incoming', 'any'"),
+        ({"trigger": "sometimes"}, "'outgoing', 'incoming' or 'any'"),
         ({"admission": "all"}, "'batch', 'running'"),
-        ({"filling": "never"}, "'wait', 'adapt'"),
-        ({"storage": "disk"}, "'auto', 'uint8', 'native'"),
+        ({"filling": "never"}, "'wait' or 'adapt'"),
+        ({"storage": "disk"}, "'auto', 'uint8' or 'native'"),
     ],
 )
 def test_wrong_options_are_refused_and_the_model_is_untouched(options, reason):
@@ -485,7 +492,7 @@ def test_the_registry():
         dab.create("dba", net("layernorm"))
     with pytest.raises(TypeError, match=r"'capactiy'.*capacity"):
         dab.create("dab", net("layernorm"), capactiy=3)
-    with pytest.raises(ValueError, match="taken"):
+    with pytest.raises(ValueError, match="already registered"):
 
         @dab.register("dab")
         class Other(dab.Adapter):

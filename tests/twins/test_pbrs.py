@@ -133,7 +133,7 @@ def test_goes_on_from_a_state_as_if_never_interrupted(
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"seen": [2, 1]}, "of 2 classes, not 3"),
+        ({"seen": [2, 1]}, "has 2 classes, expected 3"),
         ({"labels": [0, 0, 3]}, "outside of 3 classes"),
         ({"labels": [0, 0, -1]}, "outside of 3 classes"),
         ({"labels": [0, 0]}, "holds 2 samples of 3 seen"),

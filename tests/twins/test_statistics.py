@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import dab
 from dab.methods import AdaContrast, CoTTA
 from dab.testing import same
+from tests.support.adapters import quick
 from tests.support.nets import net, stream
 from tests.support.twins import (
     Twin,
@@ -171,20 +172,18 @@ def test_dab_answers_and_updates_with_running_averages():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", dab.methods())
 def test_every_method_takes_any_kind_and_resumes_with_it(method, kind):
-    whole = dab.create(method, net("batchnorm"), statistics=kind)
-    first = dab.create(method, net("batchnorm"), statistics=kind)
-    sizes = (8, 1, 70, 5)
-    for index, images in enumerate(stream(sizes)):
+    case = quick(method, "batchnorm")
+    whole, first = (case.adapter(statistics=kind) for _ in range(2))
+    for index, images in enumerate(stream((8, 1, 70, 5))):
         if index == 2:
-            resumed = dab.create(method, net("batchnorm"), statistics=kind)
+            resumed = case.adapter(statistics=kind)
             resumed.load_state_dict(first.state_dict())
             first = resumed
         assert torch.equal(first.predict(images), whole.predict(images))
         assert torch.equal(first(images), whole(images))
     assert same(first.state_dict(), whole.state_dict())
     whole.reset()
-    fresh = dab.create(method, net("batchnorm"), statistics=kind)
-    assert same(whole.state_dict(), fresh.state_dict())
+    assert same(whole.state_dict(), case.adapter(statistics=kind).state_dict())
 
 
 @pytest.mark.parametrize("kind", KINDS)

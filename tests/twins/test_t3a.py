@@ -88,7 +88,10 @@ def test_one_forward_pass_per_call():
     model, passes = net("layernorm"), []
     model.register_forward_hook(lambda *_: passes.append(1))
     adapter = dab.create("t3a", model)
-    for count, images in enumerate(stream(), 1):
+    first, *later = stream()
+    adapter(first)  # which also asks for the rows of the classifier
+    passes.clear()
+    for count, images in enumerate(later, 1):
         adapter(images)
         assert len(passes) == count
 
@@ -96,5 +99,5 @@ def test_one_forward_pass_per_call():
 def test_the_classifier_must_compute_the_logits():
     model = nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 6), nn.GLU(dim=1))
     adapter = dab.create("t3a", model)
-    with pytest.raises(ValueError, match="needs a linear layer that computes the 3 logits"):
+    with pytest.raises(ValueError, match="needs a model whose logits are the output of a linear"):
         adapter(torch.rand(2, 3, 2, 2))

@@ -11,6 +11,7 @@ import dab
 from dab.benchmark import run
 from dab.benchmark.compute import Compute
 from dab.benchmark.results.identity import ComputeCard
+from tests.support.adapters import QUICK
 from tests.support.benchmark_task import OPTIONS, tiny_cell, tiny_task
 from tests.support.nets import CLASSES, net, stream
 
@@ -38,13 +39,18 @@ def test_half_precision_is_near_and_keeps_weights_and_logits_in_full(kind):
 
 @pytest.mark.parametrize("method", dab.methods())
 def test_every_method_learns_in_half_precision(method):
-    options = OPTIONS.get(method, {})
+    options = {**QUICK.get(method, {}), **OPTIONS.get(method, {})}
     adapter = dab.create(method, Compute(precision="bf16").prepare(net("layernorm")), **options)
     for images in stream((16,) * 6):
         assert adapter(images).shape == (16, CLASSES)
     assert adapter.totals.skipped == 0
-    learns = method not in ("source", "lame")
+    learns = method not in ("source", "lame", "norm", "t3a")
     assert (adapter.totals.updates > 0) == learns
+
+
+def test_half_precision_without_the_range_of_full_is_refused():
+    with pytest.raises(ValueError, match=r"'fp16' is not supported: .* use 'bf16'"):
+        Compute(precision="fp16")
 
 
 def test_a_run_in_half_precision_is_another_run(tmp_path):

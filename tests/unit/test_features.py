@@ -176,19 +176,21 @@ def test_a_layer_that_mixes_images_is_refused():
 
 @pytest.mark.parametrize("method", dab.methods())
 def test_no_features_are_looked_for_unless_they_are_needed(method):
-    if method in ("lame", "adacontrast"):  # cannot do without
+    if method in ("lame", "adacontrast", "t3a"):  # cannot do without
         with pytest.raises(ValueError, match="no linear"):
             dab.create(method, ConvClassifier())
     else:
-        assert dab.create(method, ConvClassifier())(*stream((4,))).shape == (4, CLASSES)
+        options = {"layers": "all"} if method == "deyo" else {}
+        adapter = dab.create(method, ConvClassifier(), **options)
+        assert adapter(*stream((4,))).shape == (4, CLASSES)
         with pytest.raises(ValueError, match="no linear"):
-            dab.create(method, ConvClassifier(), output="lame")
+            dab.create(method, ConvClassifier(), output="lame", **options)
 
 
 @pytest.mark.parametrize(
     ("features", "culprit"),
     [
-        ("blocks.0.attention", "blocks.0.attention"),  # puts out a tuple
+        ("blocks.0.attention", "blocks.0.attention"),  # returns a tuple
         (lambda images: images[:2], "features"),
         (lambda images: images.sum(dim=(1, 2, 3)), "features"),
         (lambda images: None, "features"),

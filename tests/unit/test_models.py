@@ -276,7 +276,7 @@ def test_the_glyphs_model_reads_glyphs():
 def test_the_cifar10_model_reads_cifar10():
     folder = cache_folder() / "cifar10"
     if not folder.exists():
-        pytest.skip("CIFAR-10 is not there; `dab data cifar10` fetches it")
+        pytest.skip("CIFAR-10 is not there; `dab data get cifar10` fetches it")
     assert training.accuracy(zoo.load("cifar10"), Subset(CIFAR10(folder, "test"), 2000)) >= 0.78
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dab.benchmark.tasks import task_factory
 from dab.report.label import Label
-from dab.report.rows import Curve, Row, Scores
+from dab.report.rows import Curve, ReportRow, Scores
 from dab.report.words import caption, glossary, opening
 from dab.streams import Setting
 
@@ -22,7 +22,7 @@ def row(
     worse_domains: int | None = 1,
     deviation: float = 0.4,
     in_progress: int = 0,
-) -> Row:
+) -> ReportRow:
     """A row of the source model, if that is its name, or of a method."""
     scores = None
     if error is not None:
@@ -45,10 +45,12 @@ def row(
         )
     label = Label(name, "", name, name, name, 0)
     curve = Curve((), ())
-    return Row(name, name, label, name == "Source", None, (), in_progress, curve, None, scores)
+    return ReportRow(
+        name, name, label, name == "Source", None, (), in_progress, curve, None, scores
+    )
 
 
-def said(*rows: Row) -> list[str]:
+def said(*rows: ReportRow) -> list[str]:
     """The sentences after the first and before the one on seeds."""
     words = opening("glyphs, correlated", 3, [row("Source", SOURCE), *rows])
     first, *rest = words.replace(". ", ".\n").splitlines()

@@ -9,6 +9,7 @@ from dab.benchmark.engines import register_engine
 from dab.benchmark.engines.job import Job
 from dab.benchmark.grid import Grid, GridResults, run_grid
 from dab.benchmark.results.result import Result, results
+from dab.benchmark.running.loggers import register_logger
 from dab.benchmark.running.run import run
 from dab.benchmark.suites import register_suite, suite
 from dab.benchmark.tasks import Clean, Task, TaskFactory, TaskRecipe, register_task
@@ -27,6 +28,7 @@ __all__ = [
     "TaskRecipe",
     "parse_method",
     "register_engine",
+    "register_logger",
     "register_suite",
     "register_task",
     "results",

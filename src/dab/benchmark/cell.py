@@ -15,10 +15,11 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.parts.options import check_options
 from dab.streams import Setting, Shard
 from dab.utils.suggest import unknown
+from dab.utils.text import assignments
 
-__all__ = ["Cell", "Method", "parse_method"]
+__all__ = ["Cell", "Method", "changed_options", "parse_method"]
 
-CONTINUAL, CPU = Setting(), Compute()
+CORRELATED, CPU = Setting(correlated=True), Compute()
 
 # Arguments of a method that a run provides itself.
 GIVEN = ("model", "seed", "source_images")
@@ -45,14 +46,14 @@ class Method(NamedTuple):
         return [cls(name, dict(zip(options, values, strict=True))) for values in combinations]
 
     def __str__(self) -> str:
-        return " ".join([self.name, *(f"{name}={value}" for name, value in self.options.items())])
+        return " ".join([self.name, *assignments(self.options)])
 
 
 @dataclass(frozen=True)
 class Cell:
     """One method with its options on one stream, and the compute it runs on.
 
-    >>> cell = Cell("dab", {"capacity": 256}, setting=Setting.parse("correlated"))
+    >>> cell = Cell("dab", {"capacity": 256})
     >>> cell.all_options()["capacity"], cell.all_options()["ensemble"]
     (256, 0.99)
     >>> Cell("dab", {"capactiy": 256})
@@ -63,7 +64,7 @@ class Cell:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     data: str = "glyphs"
-    setting: Setting = CONTINUAL
+    setting: Setting = CORRELATED
     seed: int = 0
     batch_size: int = 64
     corruptions: Sequence[str] = CORRUPTIONS
@@ -90,8 +91,7 @@ class Cell:
 
     def changed_options(self) -> dict[str, Any]:
         """The options that differ from the method's defaults."""
-        defaults = _defaults(self.method)
-        return {k: v for k, v in self.all_options().items() if v != defaults[k]}
+        return changed_options(self.method, self.all_options())
 
     @property
     def forwards(self) -> float:
@@ -115,11 +115,21 @@ class Cell:
         """The cell in a few words.
 
         >>> str(Cell("dab", {"capacity": 256}, seed=3))
-        'dab capacity=256, glyphs, continual, seed 3'
+        'dab capacity=256, glyphs, correlated, seed 3'
         """
         piece = "" if self.shard is None else f", {self.shard}"
         method = Method(self.method, self.options)
         return f"{method}, {self.data}, {self.setting}{piece}, seed {self.seed}"
+
+
+def changed_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that differ from the method's defaults; all if the method is not registered.
+
+    >>> changed_options("dab", {"capacity": 64, "ensemble": 0.99})
+    {'capacity': 64}
+    """
+    defaults = _defaults(method) if method in dab.methods() else {}
+    return {k: v for k, v in options.items() if k not in defaults or v != defaults[k]}
 
 
 def _defaults(method: str) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 __all__ = ["Compute", "Precision", "check_device"]
 
-Precision = Literal["fp32", "bf16", "fp16"]
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Compute:
 
     >>> Compute(precision="fp8")
     Traceback (most recent call last):
-    ValueError: precision must be one of ('fp32', 'bf16', 'fp16'), got 'fp8'
+    ValueError: precision must be one of ('fp32', 'bf16'), got 'fp8'
     """
 
     device: str = "cpu"
@@ -39,6 +37,11 @@ class Compute:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        if self.precision == "fp16":  # type: ignore[comparison-overlap]
+            raise ValueError(
+                "precision 'fp16' is not supported: losses are not scaled, so small gradients "
+                "would vanish; use 'bf16', which has the range of fp32"
+            )
         if self.precision not in get_args(Precision):
             raise ValueError(
                 f"precision must be one of {get_args(Precision)}, got {self.precision!r}"
@@ -89,7 +92,7 @@ class Compute:
         model = model.to(self.device)
         if self.compile:
             model.compile()
-        return model if self.precision == "fp32" else Autocast(model, DTYPES[self.precision])
+        return model if self.precision == "fp32" else Autocast(model)
 
 
 def check_device(device: str) -> None:
@@ -102,13 +105,13 @@ def check_device(device: str) -> None:
 
 
 class Autocast(nn.Module):
-    """Runs matrix products and convolutions in half precision; logits are fp32."""
+    """Runs matrix products and convolutions in bfloat16; logits are fp32."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.dtype = model, dtype
+        self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, self.dtype):
+        with torch.autocast(images.device.type, torch.bfloat16):
             logits: Tensor = self.model(images)
         return logits.float()

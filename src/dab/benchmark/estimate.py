@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from dab.benchmark.engines.job import Job
 from dab.benchmark.results.tables import Entry, Line
 from dab.benchmark.tasks.registry import task_factory
 
-__all__ = ["Share", "Speed", "count_lines", "hours", "images_per_second", "shares", "speeds"]
+__all__ = ["Share", "Time", "count_lines", "images_per_second", "shares", "times"]
 
 MEASURED = 2  # batches, after one to warm up
 CPU_BATCH = 16  # a CPU gains nothing from more, and takes seconds for each
@@ -31,11 +32,12 @@ class Share(NamedTuple):
     forwards: float  # plain forward passes that they cost
 
 
-class Speed(NamedTuple):
-    """How fast the model of a data set predicts."""
+class Time(NamedTuple):
+    """How fast the model of a data set predicts, and how long all its runs take."""
 
     data: str
     images_per_second: float
+    hours: float  # on one device, without the time to read or make images
 
 
 def shares(jobs: Iterable[Job]) -> list[Share]:
@@ -63,8 +65,11 @@ def count_lines(counts: Sequence[Share]) -> list[Line]:
     ]
 
 
-def speeds(jobs: Iterable[Job]) -> Iterator[Speed]:
-    """The speed of each data set's model, measured one after the other."""
+def times(jobs: Sequence[Job], counts: Iterable[Share]) -> Iterator[Time]:
+    """The time of each data set's runs; the speeds of models are measured one after the other."""
+    forwards: dict[str, float] = defaultdict(float)
+    for share in counts:
+        forwards[share.data] += share.forwards
     known: dict[tuple[object, ...], float] = {}
     recipes = {job.task: job.cell.compute for job in jobs}
     for recipe, compute in recipes.items():
@@ -73,12 +78,7 @@ def speeds(jobs: Iterable[Job]) -> Iterator[Speed]:
         key = (model or recipe, compute)  # several data sets may share a model
         if key not in known:
             known[key] = images_per_second(*factory.timing_model(recipe), compute)
-        yield Speed(recipe.name, known[key])
-
-
-def hours(share: Share, speed: Speed) -> float:
-    """On one device, without the time to read or make images."""
-    return share.forwards / speed.images_per_second / 3600
+        yield Time(recipe.name, known[key], forwards[recipe.name] / known[key] / 3600)
 
 
 @torch.inference_mode()
@@ -86,11 +86,12 @@ def images_per_second(model: nn.Module, shape: Sequence[int], compute: Compute) 
     """How many images of a shape a model predicts per second on this machine."""
     model = compute.prepare(model.eval())
     images = torch.rand(CPU_BATCH if compute.is_cpu else 64, *shape, device=compute.device)
-    model(images)
-    began = time.perf_counter()
-    for _ in range(MEASURED):
-        model(images).cpu()  # waits for the device
-    return MEASURED * len(images) / (time.perf_counter() - began)
+    with compute.threading():
+        model(images)
+        began = time.perf_counter()
+        for _ in range(MEASURED):
+            model(images).cpu()  # waits for the device
+        return MEASURED * len(images) / (time.perf_counter() - began)
 
 
 def _images(job: Job) -> int:

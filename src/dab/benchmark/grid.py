@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,14 +18,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dab.benchmark.cell import CPU, Cell, Method, parse_method
+from dab.benchmark.cell import CORRELATED, CPU, Cell, Method, parse_method
 from dab.benchmark.compute import Compute
 from dab.benchmark.engines import Resources, dispatch, engine_class
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
+from dab.benchmark.engines.local import runs_at_once
 from dab.benchmark.engines.view import View
 from dab.benchmark.results import tables
-from dab.benchmark.results.result import Result
+from dab.benchmark.results.published import source_mismatch
+from dab.benchmark.results.result import Result, count_outdated
 from dab.benchmark.results.summary import Row, summarize
 from dab.benchmark.running.loggers import create_logger
 from dab.benchmark.tasks.registry import SPECIAL, TaskRecipe, not_taken, task_factory
@@ -32,11 +35,14 @@ from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.errors import DataError
 from dab.streams import Setting, Shard
 from dab.utils.files import Location, location
+from dab.utils.imports import require
 from dab.utils.suggest import unknown
 
 __all__ = ["Grid", "GridResults", "run_grid"]
 
-Methods = Sequence[str | Method]
+logger = logging.getLogger("dab")
+
+Methods = str | Method | Sequence[str | Method]
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,12 @@ class Grid:
 
     Args:
         methods: each a `Method`, or text such as "dab capacity=64,256", which stands for one
-            method per value. A mapping gives each setting methods of its own. The source model is
-            always included.
+            method per value; a single one needs no list. A mapping gives each setting methods of
+            its own. The source model is always included.
         data: names of data sets; `dab data list` shows them.
         settings: each a `Setting`, or text such as "continual" or "correlated:0.1".
         seeds: of the order of images, and of the methods.
-        corruptions: the domains, in order.
+        corruptions: the domains, in order; ["held-out"] for the four reserved for tuning.
         severity: of the corruptions, 1 to 5.
         samples: images per domain; None for all.
         batch_size: images per call.
@@ -72,7 +78,7 @@ class Grid:
 
     methods: Methods | Mapping[str, Methods] = ()
     data: Sequence[str] = ("glyphs",)
-    settings: Sequence[str | Setting] = ("correlated",)
+    settings: Sequence[str | Setting] = (str(CORRELATED),)
     seeds: Sequence[int] = (0,)
     corruptions: Sequence[str] = CORRUPTIONS
     severity: int = 5
@@ -90,6 +96,13 @@ class Grid:
         for axis in ("data", "settings", "seeds", "corruptions"):
             if isinstance(getattr(self, axis), str) or not getattr(self, axis):
                 raise ValueError(f"{axis} must be a non-empty list, got {getattr(self, axis)!r}")
+        if list(self.corruptions) == ["held-out"]:
+            object.__setattr__(self, "corruptions", HELD_OUT)
+        for axis in ("data", "settings", "seeds"):
+            values = list(map(str, getattr(self, axis)))
+            for value in values:
+                if values.count(value) > 1:
+                    raise ValueError(f"{axis} has {value} more than once")
         for name in self.corruptions:
             if name not in (known := CORRUPTIONS + HELD_OUT):
                 raise ValueError(unknown("corruption", name, known))
@@ -128,6 +141,8 @@ class Grid:
                 available = ", ".join(chosen)
                 raise ValueError(f"the grid has no methods for {setting}, only for: {available}")
             chosen = chosen[str(setting)]
+        if isinstance(chosen, str | Method):
+            chosen = [chosen]
         methods: list[Method] = []
         for method in chosen:
             methods += parse_method(method) if isinstance(method, str) else [Method(*method)]
@@ -211,6 +226,11 @@ class GridResults:
         """Errors are in %: mean and standard deviation over the seeds."""
         return summarize(self.results)
 
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons not to trust the numbers; see `source_mismatch`."""
+        return [*filter(None, map(source_mismatch, self.results))]
+
     def to_markdown(self) -> str:
         """Tables by method and by domain."""
         return tables.document(self.rows)
@@ -225,12 +245,7 @@ class GridResults:
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame: one line per row, with the error of each domain as a column."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_pandas() needs pandas: pip install 'dab-tta[pandas]'", name="pandas"
-            ) from error
+        pandas = require("pandas", extra="pandas")
         plain: list[dict[str, Any]] = json.loads(self.to_json())
         return pandas.DataFrame([{**row, **row.pop("errors")} for row in plain])
 
@@ -246,7 +261,7 @@ def run_grid(
     grid: Grid,
     out: str | Location = "results",
     *,
-    engine: str = "inline",
+    engine: str | None = "inline",
     jobs: int | None = None,
     address: str | None = None,
     gpus_per_run: float | None = None,
@@ -263,14 +278,16 @@ def run_grid(
     Args:
         grid: what to run.
         out: folder for the results, or the URL of an object store.
-        engine: "inline" runs in this process, "local" in worker processes; "ray" and "submitit"
-            use a cluster. Results are the same on all of them.
+        engine: "inline" runs in this process, "local" in worker processes; "ray" and "slurm"
+            use a cluster. None chooses local, or inline if only one run fits at a time. Results
+            are the same on all of them.
         jobs: runs at a time; None for as many as fit.
         address: of the cluster; None for the engine's default.
         gpus_per_run: may be a fraction with Ray; None for a whole GPU if the device is one.
         slurm: parameters of sbatch.
         cache: folder for corrupted images; None for the user's cache.
-        workers: processes per run that prefetch images; None for one while any are to be made.
+        workers: processes per run that prefetch images; default: 1 if images must be
+            generated, else 0.
         checkpoint_every: batches between two checkpoints.
         log: names of loggers, such as "tensorboard".
         imports: modules or .py files that register methods or data sets; other processes
@@ -280,6 +297,8 @@ def run_grid(
     resources = Resources(
         jobs, grid.compute.threads, grid.compute.device, gpus_per_run, address, slurm or {}
     )
+    if engine is None:
+        engine = "inline" if runs_at_once(resources) == 1 else "local"
     create = engine_class(engine, resources)
     if str(out).startswith("memory://") and not create.in_process:
         raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
@@ -293,6 +312,8 @@ def run_grid(
         log=log,
         imports=imports,
     )
+    if outdated := count_outdated(_location(out)):
+        logger.warning("%s: ignoring results written by another version of dab (%d)", out, outdated)
     images = stream_sizes(runs)
     chosen = create(resources)
     with _bars(runs, images) if view is None else nullcontext(view) as shown:

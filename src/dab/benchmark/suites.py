@@ -11,6 +11,7 @@ from dab.benchmark.cell import Method
 from dab.benchmark.grid import Grid
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.utils.registry import Registry
+from dab.utils.text import summary
 
 __all__ = ["SUITES", "describe_suite", "register_suite", "suite"]
 
@@ -45,7 +46,7 @@ def suite(name: str) -> Grid:
 
 def describe_suite(name: str) -> str:
     """What a suite compares, in one line."""
-    return (inspect.getdoc(SUITES[name]) or "").partition("\n")[0]
+    return summary(SUITES[name])
 
 
 def _rate(method: str) -> float:

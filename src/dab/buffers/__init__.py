@@ -1,4 +1,4 @@
-"""Buffers: one policy (who comes in, who goes) over one storage (where the pixels are)."""
+"""Buffers: one policy (what is admitted and evicted) over one storage (where the pixels are)."""
 
 from dab.buffers.balanced import BalancedPolicy
 from dab.buffers.buffer import Buffer, Placement, Policy

@@ -1,4 +1,4 @@
-"""DAB's policy: the newcomer always gets in, and the oldest of the most frequent classes goes."""
+"""DAB's policy: admits every sample, and evicts the oldest item of the most frequent classes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from dab.parts.schema import Array, Integer, take
 
 __all__ = ["BalancedPolicy"]
 
-# More insertions than any stream has, so that one number orders classes by count, then by age.
+# More insertions than any stream has, so that one number sorts classes by count, then by age.
 _HORIZON = 1 << 48
 
 
 class BalancedPolicy:
     """Keeps the classes of a buffer in balance (Algorithm 1 of the DAB paper).
 
-    While there is room, samples are appended. Then every newcomer replaces the oldest item among
-    all items whose class has the highest count; classes with equal counts compete together.
+    While there is room, samples are appended. Then every new sample replaces the oldest item among
+    all items whose class has the highest count. If several classes tie, the items of all of them
+    are candidates.
 
-    Each class keeps its slots in order of insertion, and a tournament over the classes knows
-    whose oldest item goes next, so that placing a sample takes O(log C) whatever the capacity.
+    Each class keeps its slots in order of insertion, and a tournament tree over the classes finds
+    the next item to evict, so placing a sample takes O(log C) whatever the capacity.
 
     >>> policy = BalancedPolicy(capacity=3, classes=10)
     >>> [policy.place(label).slot for label in (7, 7, 2)]
     [0, 1, 2]
-    >>> policy.place(5)  # class 7 has most items, slot 0 holds its oldest
+    >>> policy.place(5)  # class 7 has the most items, slot 0 holds its oldest
     Placement(slot=0, evicted=7)
     """
 
@@ -80,7 +81,7 @@ class BalancedPolicy:
         self._start_tournament()
 
     def state_dict(self) -> dict[str, Any]:
-        """Labels and insertion numbers of the occupied slots; the rest follows from them."""
+        """Labels and insertion numbers of the occupied slots; the rest is derived from them."""
         return {
             "labels": torch.tensor(self._labels, dtype=torch.int64),
             "order": torch.tensor(self._order, dtype=torch.int64),
@@ -88,7 +89,7 @@ class BalancedPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the bookkeeping of a policy of the same capacity and class count."""
+        """Load the state of a policy of the same capacity and class count."""
         labels, order, insertions = take(
             state,
             labels=Array((None,), torch.int64),

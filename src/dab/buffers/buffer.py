@@ -1,4 +1,4 @@
-"""A buffer is one policy (who comes in, who goes) over one storage (where the pixels are)."""
+"""A buffer is one policy (what is admitted and evicted) over one storage (the pixels)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["Buffer", "Placement", "Policy"]
 
 
 class Placement(NamedTuple):
-    """Where a sample goes, and the class of the one that leaves for it (None: a free slot)."""
+    """The slot of a sample, and the class of the sample it evicts (None: the slot was free)."""
 
     slot: int
     evicted: int | None
 
 
 class Policy(Protocol):
-    """Decides, sample by sample, who comes in and who goes. Slots are filled from 0 upwards."""
+    """Decides, sample by sample, what is admitted and evicted. Slots are filled from 0 up."""
 
     def __len__(self) -> int:
-        """How many slots are occupied."""
+        """The number of occupied slots."""
 
     @property
     def labels(self) -> list[int]:
         """The pseudo-label of each occupied slot."""
 
     def place(self, *facts: Any) -> Placement | None:
-        """Decide about one sample from its facts (label, ...); None turns it away."""
+        """Decide about one sample from its facts (label, ...); None rejects it."""
 
     def savepoint(self) -> Any:
         """A copy of the bookkeeping, for `rollback`."""
@@ -76,20 +76,20 @@ class Buffer(Recorded):
 
     @property
     def ages(self) -> list[int]:
-        """How many samples have come in since that of each occupied slot; 0 for the newest."""
+        """How many samples were admitted after that of each occupied slot; 0 for the newest."""
         ages: list[int] = (self._insertions - 1 - self._order[: len(self)]).tolist()
         return ages
 
     def insert(self, images: Tensor, *facts: Iterable[Any]) -> list[Placement | None]:
-        """Offer images in stream order, with one sequence for each fact that the policy asks for.
+        """Offer images in stream order, with one sequence for each fact that the policy needs.
 
-        Raises ValueError, with nothing changed, for images that the storage cannot hold.
+        Raises ValueError before anything changes for images that the storage cannot hold.
         """
         if len(images) == 0:
             return []
         encoded = self.storage.encode(images)
         placements = [self.policy.place(*sample) for sample in zip(*facts, strict=True)]
-        # A newcomer may itself make room for a later one of the same batch: the last one stays.
+        # A later sample of the batch may evict an earlier one: the last one in a slot stays.
         row_of_slot = {
             placement.slot: row for row, placement in enumerate(placements) if placement is not None
         }

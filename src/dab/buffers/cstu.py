@@ -1,4 +1,4 @@
-"""RoTTA's policy: classes share the memory evenly, and what is old and uncertain goes first."""
+"""RoTTA's policy: classes share the memory evenly; old and uncertain items are evicted first."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _SATURATED = 37  # 1 / (1 + exp(-x)) is exactly 1 in double precision from here 
 class CSTUPolicy:
     """Category-balanced sampling with timeliness and uncertainty (CSTU of the RoTTA paper).
 
-    An item of age A and uncertainty U scores 1 / (1 + exp(-A/M)) + U / ln C. A class that has
-    fewer than M / C items is given a free slot, or contests all items of the classes with most
-    items once there is none; any other class contests its own items. The item of highest score
-    among these makes room, but only if it scores higher than the newcomer at age 0. After every
-    sample, stored or turned away, all items are one older, a newcomer too.
+    An item of age A and uncertainty U scores 1 / (1 + exp(-A/M)) + U / ln C. A new sample of a
+    class with fewer than M / C items takes a free slot; if there is none, the candidates for
+    eviction are all items of the largest classes. For any other class, the candidates are its own
+    items. The candidate with the highest score is evicted, but only if it scores higher than the
+    new sample at age 0; otherwise the sample is rejected. After every sample, all items age by one,
+    including a new one.
 
-    The memory's order is class by class, ascending, in order of insertion within a class; of
-    items that score the same, the last makes room. There is always somebody to contest: a class
-    with M / C items is not empty, and neither is a full memory.
+    Items are ordered by class, ascending, then by insertion; of items with the same score, the last
+    is evicted. There is always a candidate: a class with M / C items is not empty, and neither is a
+    full memory.
 
-    Items lie in a table with a row per class, so that scoring takes a few vector operations
+    Items are stored in a table with a row per class, so that scoring takes a few vector operations
     whatever the number of candidates. The sigmoid is looked up by age.
 
     >>> policy = CSTUPolicy(capacity=2, classes=10)
     >>> policy.place(7, 0.3), policy.place(2, 0.1)
     (Placement(slot=0, evicted=None), Placement(slot=1, evicted=None))
-    >>> policy.place(7, 2.0)  # class 7 has its share, and the newcomer is less certain
+    >>> policy.place(7, 2.0)  # class 7 has its share, and the new sample is less certain
     >>> policy.place(5, 0.1)  # the memory is full: slot 0 holds the oldest and least certain
     Placement(slot=0, evicted=7)
     >>> policy.labels, policy.ages
@@ -55,7 +56,7 @@ class CSTUPolicy:
         # Fewer than M / C items is fewer than this, so no class ever has more. In a full memory
         # the largest classes have at least the mean, M / C items, and so exactly this many.
         self._share = math.ceil(capacity / classes)
-        # math.exp, because np.exp rounds differently from one processor to the next.
+        # math.exp, because np.exp rounds differently on different CPUs.
         ages = range(_SATURATED * capacity + 1)
         self._timeliness = np.array([1 / (1 + math.exp(-age / capacity)) for age in ages])
         self._clear()
@@ -64,13 +65,13 @@ class CSTUPolicy:
         self._clock = 0  # samples seen
         self._occupied = 0
         self._counts = [0] * self.classes
-        # The tables stand in reverse order of the memory, the last class on top and the newest
-        # item in front, because argmax finds the first of equals.
+        # The tables are in reverse order, the last class on top and the newest item in front,
+        # because argmax returns the first of equal scores.
         shape = (self.classes, self._share)
         self._births = np.zeros(shape, dtype=np.int64)
         self._uncertainties = np.zeros(shape)  # U / ln C
-        self._slots = np.full(shape, -1)  # -1: nobody there
-        # The uncertainties of classes that have their share; nobody else is ever contested.
+        self._slots = np.full(shape, -1)  # -1: empty
+        # The uncertainties of classes that have their share; no other item is ever a candidate.
         self._contested = np.full(shape, -np.inf)
 
     def __len__(self) -> int:
@@ -108,7 +109,7 @@ class CSTUPolicy:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Labels, ages and U / ln C of the occupied slots; the rest follows from them."""
+        """Labels, ages and U / ln C of the occupied slots; the rest is derived from them."""
         uncertainties = self._by_slot(self._uncertainties)
         return {
             "labels": torch.tensor(self.labels, dtype=torch.int64),
@@ -117,14 +118,14 @@ class CSTUPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the bookkeeping of a policy of the same capacity and class count."""
+        """Load the state of a policy of the same capacity and class count."""
         labels, ages, uncertainties = (
             values.tolist()
             for values in take(
                 state,
                 labels=Array((None,), torch.int64),
                 ages=Array((None,), torch.int64, below=2**62),
-                uncertainties=Array((None,), torch.float64),
+                uncertainties=Array((None,)),
             )
         )
         if not len(labels) == len(ages) == len(uncertainties) <= self.capacity:
@@ -149,7 +150,7 @@ class CSTUPolicy:
             self._insert(labels[slot], slot, -ages[slot], uncertainties[slot])
 
     def _make_room(self, label: int, uncertainty: float) -> Placement | None:
-        """A slot that is free or has been left for a newcomer; None if nobody has to go."""
+        """A slot that is free or was freed by an eviction; None to reject the sample."""
         contests_its_own = self._counts[label] == self._share
         if not contests_its_own and self._occupied < self.capacity:
             return Placement(self._occupied, None)
@@ -164,7 +165,7 @@ class CSTUPolicy:
         return self._remove(first + row, column)
 
     def _remove(self, row: int, column: int) -> Placement:
-        """Take an item out of a full row."""
+        """Remove an item from a full row."""
         slot = self._slots.item(row, column)
         for table in (self._births, self._uncertainties, self._slots):
             items = table[row]
@@ -177,7 +178,7 @@ class CSTUPolicy:
         return Placement(slot, label)
 
     def _insert(self, label: int, slot: int, birth: int, uncertainty: float) -> None:
-        """Put an item in front of its row, which has room."""
+        """Insert an item at the front of its row, which has room."""
         row = self._row(label)
         for table, value in (
             (self._births, birth),
@@ -193,7 +194,7 @@ class CSTUPolicy:
             self._contested[row] = self._uncertainties[row]
 
     def _row(self, label: int) -> int:
-        """The row of a class, and as well the class of a row."""
+        """The row of a class, and also the class of a row."""
         return self.classes - 1 - label
 
     def _by_slot(self, table: npt.NDArray[Any]) -> list[Any]:

@@ -19,20 +19,21 @@ __all__ = ["PBRSPolicy"]
 class PBRSPolicy:
     """Prediction-balanced reservoir sampling (PBRS of the NOTE paper).
 
-    While there is room, samples are appended. Then a random item of a random largest class makes
-    room for a newcomer of any smaller class. A newcomer of a largest class c replaces a random
-    item of its own with probability m_c / n_c, where m_c is the number of its items and n_c the
-    number of samples seen of it, this one included; otherwise it is turned away.
+    While there is room, samples are appended. Then a new sample of any smaller class replaces a
+    random item of a random largest class. A new sample of a largest class c replaces a random item
+    of its own class with probability m_c / n_c, where m_c is the number of its items and n_c the
+    number of samples seen of it, including this one; otherwise it is rejected.
 
-    A full memory draws one number a sample, `torch.randint(high, (1,))`. For a smaller class it is
-    the index of the victim among the items of all largest classes (equally large, so each class is
-    as likely), ordered by class, then by slot. For a largest class it is drawn below n_c; below
-    m_c it is the index of the victim among the class's own items by slot, else nobody goes.
+    A full memory draws one number per sample, `torch.randint(high, (1,))`. For a smaller class it
+    is the index of the evicted item among the items of all largest classes (equally large, so each
+    class is as likely), ordered by class, then by slot. For a largest class, `high` is n_c; a
+    number below m_c is the index of the evicted item among the class's own items by slot, any other
+    rejects the sample.
 
     Args:
         capacity: M, the number of items.
         classes: C, the number of classes.
-        generator: of the draws, on the CPU; it is its owner's to save and resume.
+        generator: for the draws, on the CPU; its owner saves and restores it.
 
     >>> policy = PBRSPolicy(capacity=2, classes=10, generator=torch.Generator().manual_seed(0))
     >>> policy.place(7), policy.place(7)
@@ -76,14 +77,14 @@ class PBRSPolicy:
         self._sort_slots()
 
     def state_dict(self) -> dict[str, Any]:
-        """Labels of the occupied slots and n of every class; the rest follows from them."""
+        """Labels of the occupied slots and n of every class; the rest is derived from them."""
         return {
             "labels": torch.tensor(self._labels, dtype=torch.int64),
             "seen": torch.tensor(self._seen, dtype=torch.int64),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the bookkeeping of a policy of the same capacity and class count."""
+        """Load the state of a policy of the same capacity and class count."""
         labels, seen = (
             counts.tolist()
             for counts in take(
@@ -93,7 +94,7 @@ class PBRSPolicy:
             )
         )
         if len(seen) != self.classes:
-            raise ValueError(f"the state's buffer is of {len(seen)} classes, not {self.classes}")
+            raise ValueError(f"the state's buffer has {len(seen)} classes, expected {self.classes}")
         if any(not 0 <= label < self.classes for label in labels):
             raise ValueError(f"the state's buffer has labels outside of {self.classes} classes")
         held = Counter(labels)
@@ -114,7 +115,7 @@ class PBRSPolicy:
         self._held = np.array([len(slots) for slots in self._slots])  # m
 
     def _evict(self, label: int) -> Placement | None:
-        """Take an item out of a full memory for a newcomer, or None to turn the newcomer away."""
+        """Evict an item from a full memory for a new sample; None rejects the sample."""
         most = self._held.max().item()
         if len(self._slots[label]) == most:
             evicted, number = label, self._draw(self._seen[label])

@@ -1,4 +1,4 @@
-"""Where the pixels of a buffer are: one preallocated tensor, copied into, read by one gather."""
+"""The pixels of a buffer: one preallocated tensor, written by copies, read by one gather."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _from_uint8(stored: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class ImageStorage(Recorded):
-    """Room for `capacity` images of one shape, filled from slot 0 upwards.
+    """Room for `capacity` images of one shape, filled from slot 0 up.
 
     Args:
         capacity: how many images it holds.
-        kind: "uint8" keeps 8 bits a value (pixels must lie in [0, 1] and are rounded to k/255);
+        kind: "uint8" keeps 8 bits per value (pixels must be in [0, 1] and are rounded to k/255);
             "native" keeps the input's dtype; "auto" keeps 8 bits as long as every pixel is exactly
-            k/255, so that nothing is lost, and turns itself into native storage when one is not.
-        device: where the images are kept; by default where the first ones came from.
+            k/255, so that nothing is lost, and switches to native storage when one is not.
+        device: where the images are kept; by default the device of the first images.
 
     >>> storage = ImageStorage(capacity=2)
     >>> storage.write([0], storage.encode(torch.full((1, 3, 4, 4), 51 / 255)))
@@ -78,8 +78,8 @@ class ImageStorage(Recorded):
     def encode(self, images: Tensor) -> Tensor:
         """The images as this storage keeps them, or a ValueError if it cannot hold them.
 
-        Everything that can fail about storing fails here, before any slot is decided on. What is
-        stored stays as it is, except that 8-bit storage may turn native, which loses nothing.
+        All errors of storing are raised here, before any slot is chosen. Stored images do not
+        change, except that 8-bit storage may switch to native, which loses nothing.
         """
         encoded = self._encoded(images)
         if self._stored is None:
@@ -112,7 +112,7 @@ class ImageStorage(Recorded):
         )
 
     def write(self, slots: Sequence[int], encoded: Tensor) -> None:
-        """Copy images that `encode` returned into slots, no slot twice."""
+        """Copy images that `encode` returned into slots, which must be distinct."""
         assert self._stored is not None, "encode before write"
         self._record(slots)
         self._stored.index_copy_(
@@ -141,11 +141,11 @@ class ImageStorage(Recorded):
         self._overwritten = None
 
     def read(self, slots: Tensor, device: torch.device | None = None) -> Tensor:
-        """The images in these slots as they came in, in one gather; on `device` if one is named."""
+        """The images in these slots as they were inserted, in one gather; on `device` if given."""
         if self._stored is None:
             raise ValueError("nothing has been stored yet")
         images = self._stored.index_select(0, slots.to(self._stored.device))
-        # 8-bit images cross to the model's device before they grow to floats.
+        # 8-bit images are moved to the model's device before they are converted to floats.
         images = images if device is None else images.to(device)
         return _from_uint8(images, self._image_dtype) if images.dtype == torch.uint8 else images
 
@@ -153,21 +153,21 @@ class ImageStorage(Recorded):
         """The stored images, as they are kept."""
         if self._stored is None:
             return {"images": None, "dtype": None}
-        # The dtype travels as an empty tensor, which torch.load(weights_only=True) always takes.
+        # The dtype is saved as an empty tensor, which torch.load(weights_only=True) always accepts.
         return {
             "images": self._stored[: self._occupied].clone(),
             "dtype": torch.empty(0, dtype=self._image_dtype),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the images of a state into slots 0, 1, ..., kept in this storage's own kind."""
+        """Load the images of a state into slots 0, 1, ..., in the kind of this storage."""
         images = state["images"]
         if images is None:
             self._stored, self._occupied = None, 0
             return
         if len(images) > self.capacity:
             raise ValueError(
-                f"the state holds {len(images)} images, this buffer has room for {self.capacity}"
+                f"the state holds {len(images)} images, this buffer at most {self.capacity}"
             )
         self._image_dtype = state["dtype"].dtype
         if self.kind == "native" and images.dtype == torch.uint8:

@@ -17,12 +17,12 @@ class Trigger(Recorded):
     """Due once N/4 distinct classes have been replaced in the buffer since the last update.
 
     Args:
-        kind: whose classes count: those of the removed samples ("outgoing", the literal reading of
-            the paper) or of the new ones ("incoming"); "any" counts replacements of any class.
+        kind: which classes count: those of the evicted samples ("outgoing", the paper's wording
+            taken literally) or of the new ones ("incoming"); "any" counts all replacements.
         batch_size: the N of N/4.
-        classes: with few classes N/4 distinct ones can never be reached, and asking for all of
-            them starves the method, so at most half of them are asked for. A departure from the
-            paper that touches C < N/2 only; the paper has C >= 109.
+        classes: with few classes, N/4 distinct ones can never be reached, and requiring all of
+            them starves the method, so at most half of them are required. A departure from the
+            paper that affects only C < N/2; the paper has C >= 109.
 
     >>> trigger = Trigger("outgoing", batch_size=8, classes=100)
     >>> trigger.count(incoming=3, outgoing=7); trigger.count(incoming=4, outgoing=7); trigger.due
@@ -61,7 +61,7 @@ class Trigger(Recorded):
         return {"classes": sorted(self._classes), "replacements": self._replacements}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what has been replaced, whatever kind of trigger counted it."""
+        """Load what has been replaced, whatever kind of trigger counted it."""
         classes, self._replacements = take(
             state, classes=List(Integer(below=self.classes)), replacements=Integer()
         )

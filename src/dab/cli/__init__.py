@@ -22,15 +22,6 @@ EXAMPLES = """examples:
 Use `dab COMMAND --help` for the options of a command, and more examples.
 """
 
-# The extra that provides a missing module, if not "benchmark".
-EXTRAS = {
-    "starlette": "watch",
-    "uvicorn": "watch",
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
-}
-
 
 def parser() -> argparse.ArgumentParser:
     """The options of all commands."""
@@ -56,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dab: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        extra = EXTRAS.get(error.name or "", "benchmark")
-        hint = "" if "pip install" in str(error) else f": pip install 'dab-tta[{extra}]'"
+        hint = "" if "pip install" in str(error) else ": pip install 'dab-tta[benchmark]'"
         print(f"dab: {error}{hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:

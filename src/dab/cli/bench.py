@@ -45,9 +45,7 @@ FIRST = "quick"  # the suite that a bare `dab bench` runs
 
 def add(commands: Commands) -> None:
     parser = command(commands, "bench", "run a grid and print its table", EXAMPLES, main)
-    parser.add_argument(
-        "--suite", help="a grid by name; other options replace parts of it; available"
-    )
+    parser.add_argument("--suite", help="named grid; other options override it; available")
     parser.add_argument(
         "--method",
         action="append",
@@ -77,7 +75,7 @@ def add(commands: Commands) -> None:
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Where the runs are made, and how many at a time."""
+    """Where runs execute, and how many at a time."""
     engines = parser.add_argument_group("engine", "results are the same on all engines")
     engines.add_argument(
         "--engine",
@@ -91,7 +89,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     engines.add_argument(
         "--address",
         help="of the cluster: for ray as `ray.init` takes it, or local to start one (default); "
-        "for submitit slurm (default) or local",
+        "for slurm its own (slurm, default) or local",
     )
     engines.add_argument(
         "--gpus-per-run",
@@ -128,7 +126,7 @@ def main(chosen: argparse.Namespace) -> int:
         chosen,
         domains=chosen.domains,
         name=chosen.suite or "table",
-        engine=chosen.engine or _default_engine(grid, chosen.jobs),
+        engine=chosen.engine,
         jobs=chosen.jobs,
         address=chosen.address,
         gpus_per_run=chosen.gpus_per_run,
@@ -153,38 +151,27 @@ def chosen_grid(chosen: argparse.Namespace) -> Grid:
     return changed(grid, chosen)
 
 
-def _default_engine(grid: Grid, jobs: int | None) -> str:
-    from dab.benchmark.engines import Resources
-    from dab.benchmark.engines.local import runs_at_once
-
-    resources = Resources(jobs, grid.compute.threads, grid.compute.device)
-    return "inline" if runs_at_once(resources) == 1 else "local"
-
-
 def plan(grid: Grid, chosen: argparse.Namespace) -> int:
     """Print what a grid costs, the counts first: measuring the models takes a while."""
-    import torch
     from rich.console import Console
 
-    from dab.benchmark.estimate import count_lines, hours, shares, speeds
+    from dab.benchmark.estimate import count_lines, shares, times
     from dab.benchmark.results import tables
 
-    torch.set_num_threads(grid.compute.threads)
     console = Console(stderr=chosen.json)
     jobs = grid.jobs(chosen.out, cache=chosen.cache)
     counts = shares(jobs)
     tables.show(tables.by_cell([job.cell for job in jobs]), console)
     tables.show({"counts": count_lines(counts)}, console)
-    device, total, measured = grid.compute.device, 0.0, []
+    measured = []
     with Console(stderr=True).status("measuring the speed of the models"):
-        for speed in speeds(jobs):
-            needed = sum(hours(one, speed) for one in counts if one.data == speed.data)
-            total += needed
-            measured.append({**speed._asdict(), "hours": needed})
+        for time in times(jobs, counts):
+            measured.append(time)
             console.print(
-                f"{speed.data}: {needed:,.1f} hours at {speed.images_per_second:,.0f} images/s",
+                f"{time.data}: {time.hours:,.1f} hours at {time.images_per_second:,.0f} images/s",
                 soft_wrap=True,
             )
+    device, total = grid.compute.device, sum(time.hours for time in measured)
     console.print(
         f"Total: about {total:,.1f} hours on one device like this one ({device}), without reading "
         "images. The speed is that of the plain model, measured just now; forwards are images "
@@ -192,6 +179,10 @@ def plan(grid: Grid, chosen: argparse.Namespace) -> int:
         soft_wrap=True,
     )
     if chosen.json:
-        found = {"counts": [one._asdict() for one in counts], "speeds": measured, "hours": total}
+        found = {
+            "counts": [one._asdict() for one in counts],
+            "speeds": [time._asdict() for time in measured],
+            "hours": total,
+        }
         print(json.dumps(found, indent=1))
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dab.cli.names import NAMES
 from dab.cli.options import Commands, command
+from dab.utils.imports import require
 
 __all__ = ["add"]
 
@@ -25,12 +26,9 @@ def add(commands: Commands) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    try:
-        import shtab
-    except ImportError as error:
-        raise ValueError(f"{error}: pip install 'dab-tta[completion]'") from error
     from dab.cli import parser
 
+    shtab = require("shtab", extra="completion")
     complete = parser()
     for action in _actions(complete):
         if action.dest in NAMES:

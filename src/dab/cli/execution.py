@@ -34,11 +34,7 @@ COMPUTE = ("device", "precision", "compile", "threads")
 
 def changed(grid: Grid, chosen: argparse.Namespace) -> Grid:
     """A grid with all that was chosen on the command line in place of its own values."""
-    from dab.data.corruptions import HELD_OUT
-
     changes = _given(chosen, FIELDS)
-    if changes.get("corruptions") == ["held-out"]:
-        changes["corruptions"] = HELD_OUT
     if compute := _given(chosen, {name: name for name in COMPUTE}):
         changes["compute"] = replace(grid.compute, **compute)
     return replace(grid, **changes)
@@ -67,7 +63,6 @@ def execute(
 
     from dab.benchmark import run_grid
     from dab.benchmark.results import tables
-    from dab.benchmark.results.published import source_mismatch
 
     found = run_grid(
         grid,
@@ -88,8 +83,8 @@ def execute(
         tables.show(tables.by_method(found.rows), console)
         if domains:
             tables.show(tables.by_domain(found.rows), console)
-    for doubt in filter(None, map(source_mismatch, found.results)):  # repeated, to be noticed
-        console.print(f"WARNING: {doubt}", style="bold red", markup=False, soft_wrap=True)
+    for warning in found.warnings:  # repeated, to be noticed
+        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
     if written and not chosen.json:
         console.print(tables.legend(found.rows), soft_wrap=True)
         console.print(f"Tables written to {', '.join(map(str, written))}", soft_wrap=True)

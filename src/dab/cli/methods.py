@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 from typing import Any
 
 import dab
 from dab.cli.options import Commands, add_imports, add_json, command, import_modules
+from dab.parts.options import Option, options_of
+from dab.utils.text import summary
 
 __all__ = ["add", "describe", "main"]
 
@@ -45,19 +46,26 @@ def describe(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "title": cls.title,
-        "summary": (inspect.getdoc(cls) or "").partition("\n")[0],
+        "summary": summary(cls),
         "paper": cls.paper,
         "year": cls.year,
         "forwards": cls.forwards,
-        "options": {
-            option.name: option.default
-            for option in inspect.signature(cls).parameters.values()
-            if option.name != "model"
-        },
+        "options": {option.name: option.default for option in options_of(cls)},
     }
 
 
 def _text(method: dict[str, Any]) -> str:
-    options = [f"    {name} = {default!r}" for name, default in method["options"].items()]
-    head = [f"{method['name']}: {method['summary']}", f"  {method['paper']}"]
-    return "\n".join([*head, *options])
+    options = options_of(dab.method(method["name"]))
+    year = "" if method["year"] is None else f" ({method['year']})"
+    return "\n".join(
+        [
+            f"{method['name']}: {method['title']}{year}. {method['summary']}",
+            f"  {method['paper']}",
+            f"  cost per image in forward passes: {method['forwards']:g}",
+            *(f"    {_assigned(one)}: {one.words}" for one in options),
+        ]
+    )
+
+
+def _assigned(option: Option) -> str:
+    return option.name if option.required else f"{option.name} = {option.default!r}"

@@ -25,9 +25,9 @@ def _engines() -> list[str]:
 
 
 def _loggers() -> list[str]:
-    from dab.benchmark.running.loggers import loggers
+    from dab.benchmark.running.loggers import LOGGERS
 
-    return loggers()
+    return LOGGERS.names()
 
 
 def _suites() -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dab.cli.names import NAMES
+from dab.streams.setting import SYNTAX
 from dab.utils.files import Location, location
 from dab.utils.imports import import_own
 
@@ -28,10 +30,7 @@ __all__ = [
     "import_modules",
 ]
 
-SETTING_HELP = (
-    "correlated (default), correlated:DELTA, continual, mixed, gradual or reset_each_shift; the "
-    "last three also with +correlated"
-)
+SETTING_HELP = f"{SYNTAX} (default: correlated)"
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -44,6 +43,9 @@ class Help(argparse.RawDescriptionHelpFormatter):
         if text is None or action.dest not in NAMES:
             return text
         return f"{text}: {', '.join(NAMES[action.dest]())}".replace("%", "%%")
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # whole names
 
 
 def command(
@@ -146,7 +148,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--root", type=Path, help="folder of the data")
     group.add_argument(
         "--model",
-        help="torchvision/NAME, timm/NAME or hf/NAME, each also with @WEIGHTS_FILE, or "
+        help="torchvision/NAME or timm/NAME, both also with @WEIGHTS_FILE; hf/NAME; or "
         "MODULE:FUNCTION (default: the data set's own; see `dab data list`)",
     )
     group.add_argument(
@@ -173,7 +175,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     compute.add_argument("--device", help="cpu (default), cuda, cuda:1 or mps")
     compute.add_argument(
         "--precision",
-        choices=["fp32", "bf16", "fp16"],
+        choices=["fp32", "bf16"],
         help="of matrix products and convolutions (default: fp32)",
     )
     compute.add_argument(
@@ -187,7 +189,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Where results go, and how runs are made. They do not change any result."""
+    """Where results go, and how runs execute. They do not change any result."""
     group = parser.add_argument_group("runs")
     group.add_argument(
         "--out",
@@ -203,7 +205,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--workers",
         type=at_least(0),
-        help="processes per run that prefetch images (default: 1 while there are any to make)",
+        help="processes per run that prefetch images (default: 1 if images must be generated, "
+        "else 0)",
     )
     group.add_argument(
         "--checkpoint-every",

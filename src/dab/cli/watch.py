@@ -6,6 +6,7 @@ import argparse
 from contextlib import suppress
 
 from dab.cli.options import Commands, at_least, command, folder_or_url
+from dab.utils.imports import require
 
 __all__ = ["add", "main"]
 
@@ -38,6 +39,8 @@ def add(commands: Commands) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
+    for package in ("starlette", "uvicorn"):
+        require(package, extra="watch")
     from dab.report.watch import listen, serve
 
     with listen(chosen.host, chosen.port) as listening:

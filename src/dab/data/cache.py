@@ -73,7 +73,7 @@ class _ArrayFile:
     """A .npy file whose items are read and written in place.
 
     It is not memory-mapped: in a mapping, a file that is truncated or a full disk is a bus error,
-    which ends the process. It is opened anew for every call, so it may be removed at any time.
+    which ends the process. It is opened again for every call, so it may be removed at any time.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> None:

@@ -1,4 +1,4 @@
-"""The methods, a file each. Importing one registers it."""
+"""The methods, one file each. Importing one registers it."""
 
 from dab.methods.adacontrast import AdaContrast
 from dab.methods.cmf import CMF

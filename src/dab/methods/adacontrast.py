@@ -17,6 +17,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import probabilities
 from dab.parts.layers import all_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.ring_buffer import RingBuffer
 from dab.parts.schema import Array
@@ -47,29 +48,31 @@ class Memory:
 class AdaContrast(Adapter):
     """Trains all weights on pseudo-labels of the nearest neighbors and on contrasted views.
 
-    Answers with the model after the update.
+    Predicts with the model after the update.
 
     Args:
         model: any image classifier.
         temperature: T of the contrastive loss.
-        queue: negatives kept, and samples in the bank at most.
-        teacher: share of itself that the momentum copy keeps in an update.
-        neighbors: whose mean prediction is the pseudo-label.
+        queue: number of negatives, and of samples in the bank at most.
+        teacher: how much of itself the momentum copy keeps in an update.
+        neighbors: number of neighbors whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
         resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
-        weight_decay: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with: as in "train" mode, the batch's, with
-            running averages for the answers; or another kind; see `dab.parts.statistics`.
+            running averages for predictions; or another kind; see `dab.parts.statistics`.
         seed: of the views and the first negatives.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where to find features; see `dab.parts.features.Features`.
     """
 
     title = "AdaContrast"
     paper = "Chen et al., Contrastive Test-Time Adaptation, CVPR 2022"
     year = 2022
+    color = 2
     forwards = 6.3
     answers_after_update = True
 
@@ -83,6 +86,7 @@ class AdaContrast(Adapter):
         neighbors: Count = 10,
         refine_after: Annotated[int, Range(0, 2**31 - 1)] = 1024,
         resized_crop: bool = False,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2e-4,
         momentum: Momentum = 0.9,
         weight_decay: NonNegative = 1e-4,
@@ -92,14 +96,8 @@ class AdaContrast(Adapter):
         features: FeatureSource = None,
     ) -> None:
         self._tap = Features(model, features)
-        sgd = partial(
-            torch.optim.SGD,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            nesterov=momentum > 0,
-        )
-        super().__init__(model, all_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
         self.strong = partial(strong, resized_crop=resized_crop)
@@ -147,7 +145,7 @@ class AdaContrast(Adapter):
         return logits.to(wide), F.normalize(features.to(wide), dim=1)
 
     def _pseudo_labels(self, logits: Tensor, features: Tensor) -> Tensor:
-        """The own prediction, or the mean one of the nearest samples in the bank."""
+        """Its own prediction, or the mean prediction of the nearest samples in the bank."""
         bank = self.memory.bank
         if self.memory.seen < self.refine_after or not len(bank):
             return logits.argmax(dim=1)
@@ -157,16 +155,15 @@ class AdaContrast(Adapter):
         return labels
 
     def _contrast(self, queries: Tensor, keys: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy of finding the own key among negatives of other labels.
+        """Cross-entropy of finding a query's own key among negatives of other labels.
 
-        The labels that decide who is a negative are those of the features contrasted with: keys
-        join the queue afterwards.
+        Keys join the queue afterwards, so the negatives are from earlier batches.
         """
         negatives, negative_labels = self.memory.queue.columns
         positive = (queries * keys).sum(dim=1, keepdim=True)
         similarity = torch.cat([positive, queries @ negatives.T], dim=1) / self.temperature
         same = labels[:, None] == negative_labels[None]
-        masked = F.pad(same, (1, 0))  # the own key is never masked
+        masked = F.pad(same, (1, 0))  # its own key is never masked
         similarity = similarity.masked_fill(masked, -torch.inf)
         return -similarity.log_softmax(dim=1)[:, 0].mean()
 

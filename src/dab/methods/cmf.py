@@ -12,7 +12,8 @@ from dab.methods.roid import Memory as ROIDMemory
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import uniform
-from dab.parts.options import Momentum, Positive, Range, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind
+from dab.parts.options import Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
@@ -33,20 +34,22 @@ class Memory(ROIDMemory):
 
 @register("cmf")
 class CMF(ROID):
-    """ROID whose weights are pulled to a filtered state between the source and what was learned.
+    """ROID whose weights are averaged with a filtered state between source and adapted weights.
 
     Args:
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
-        alpha: share of the hidden state that is kept against the source before it is corrected.
-        gamma: share of the adapted weights that is kept against the hidden state after an update.
-        noise: q, the variance added per update, for 38,400 trained numbers and in proportion.
-        least_kept: smallest beta, the share of the hidden state that a correction keeps.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        alpha: weight of the hidden state when averaged with the source before its correction.
+        gamma: weight of the adapted parameters when averaged with the hidden state.
+        noise: q, the variance added per update for 38,400 trained numbers; scaled by their number.
+        least_kept: smallest beta, the weight of the hidden state in a correction.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -65,8 +68,10 @@ class CMF(ROID):
         gamma: Share = 0.99,
         noise: Positive = 0.005,
         least_kept: Share = 0.89,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
@@ -75,8 +80,10 @@ class CMF(ROID):
         super().__init__(
             model,
             temperature=temperature,
+            optimizer=optimizer,
             lr=lr,
             momentum=momentum,
+            weight_decay=weight_decay,
             statistics=statistics,
             seed=seed,
             output=output,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,8 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, probabilities
 from dab.parts.layers import all_parameters
-from dab.parts.options import Count, Momentum, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed, Share
 from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
@@ -31,25 +31,28 @@ class Memory:
 
 @register("cotta")
 class CoTTA(Adapter):
-    """Trains all weights towards a slow teacher, and lets some of them return to the source.
+    """Trains all weights toward a slow teacher, and resets a few of them to the source.
 
     Args:
         model: any image classifier.
         augmentations: how many views the teacher averages where the source model is unsure.
-        gate: the mean confidence of the source below which it is.
-        teacher: share of itself that the teacher keeps in an update.
-        restore: probability with which each single weight returns to its source value.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        gate: mean confidence below which the source model counts as unsure.
+        teacher: how much of itself the teacher keeps in an update.
+        restore: probability with which each weight is reset to its source value.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the augmentations and of what is restored.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        seed: of the augmentations and the restored weights.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "CoTTA"
     paper = "Wang et al., Continual Test-Time Domain Adaptation, CVPR 2022"
     year = 2022
+    color = 3
     forwards = 5.2
 
     def __init__(
@@ -60,15 +63,17 @@ class CoTTA(Adapter):
         gate: Share = 0.1,
         teacher: Share = 0.999,
         restore: Share = 0.001,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 0.01,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, all_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore
 
@@ -76,7 +81,7 @@ class CoTTA(Adapter):
         return Memory(Teacher(self.trained))
 
     def infer(self, images: Tensor) -> Tensor:
-        """The teacher answers; before the first batch it is the source model."""
+        """The teacher predicts; before the first batch it is the source model."""
         return self.run(images, None if self.memory is None else self.memory.teacher.parameters)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:

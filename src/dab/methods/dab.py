@@ -25,7 +25,8 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Capacity, Count, Device, Momentum, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Capacity, Count, Device, Momentum, NonNegative, Rate, Seed, Share
 from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -40,39 +41,42 @@ Filling = Literal["wait", "adapt"]
 class Memory:
     """What DAB remembers of its stream."""
 
-    tendency: Annotated[Tensor, Tendency()]  # e: what the stream has shown lately
-    batch_tendency: Annotated[Tensor, Tendency()]  # b: what has been trained on lately
-    mean_diversity: RunningMean  # only moves with admission="running"
+    tendency: Annotated[Tensor, Tendency()]  # e: what the stream has shown recently
+    batch_tendency: Annotated[Tensor, Tendency()]  # b: what has been trained on recently
+    mean_diversity: RunningMean  # only changes with admission="running"
     buffer: Buffer
     trigger: Trigger
 
 
 @register("dab")
 class DAB(Adapter):
-    """Adapts the normalization layers on balanced, diverse batches out of a small buffer.
+    """Adapts the normalization layers on balanced, diverse batches from a small buffer.
 
     Args:
         model: any image classifier that returns (n, C) logits.
         capacity: M, the number of images in the buffer. Nothing adapts before it is full.
         batch_size: N, the number of images trained on in an update, whatever the size of a call.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
-        ensemble: share of the adapted weights that is kept against the source after an update.
-        admission: a sample comes in if it is more diverse than the mean of its "batch" (the
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        ensemble: weight of the adapted parameters when averaged with the source after each update.
+        admission: a sample is admitted if it is more diverse than the mean of its "batch" (the
             paper), or than the "running" mean over the stream. In a call with a single sample
-            the batch mean is the sample itself, so that nothing ever comes in: use "running",
+            the batch mean is the sample itself, so nothing is ever admitted: use "running",
             the default for batch_size=1 and a departure from the paper.
-        trigger: whose classes count towards an update; see `dab.buffers.Trigger`.
-        filling: "wait" with updates until the buffer is full (the literal reading), or "adapt"
-            from the start: then a sample in an empty slot counts as one that replaced its like.
+        trigger: which classes count toward an update; see `dab.buffers.Trigger`.
+        filling: "wait" with updates until the buffer is full (the paper's wording taken
+            literally), or "adapt" from the start: a sample in an empty slot then counts as
+            having replaced a sample of its own class.
         storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
-        device: where the buffer keeps images (default: with the first ones).
+        device: where the buffer keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the draws from the buffer.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
 
-    >>> _ = torch.manual_seed(0)  # a random net may see one class everywhere
+    >>> _ = torch.manual_seed(0)  # a random net may predict one class for everything
     >>> images = torch.rand(500, 3, 8, 8)
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.Linear(64, 10))
     >>> adapter = DAB(model, capacity=16, batch_size=8)
@@ -86,6 +90,7 @@ class DAB(Adapter):
     paper = "Döbler et al., Diversity-aware Buffer for Coping with Temporally Correlated Data "
     paper += "Streams in Online Test-time Adaptation, arXiv 2401.00989"
     year = 2024
+    color = 9
     forwards = 2.9
 
     def __init__(
@@ -94,8 +99,10 @@ class DAB(Adapter):
         capacity: Capacity = 1024,
         *,
         batch_size: Count = 64,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         ensemble: Share = 0.99,
         admission: Admission | None = None,
         trigger: TriggerKind = "outgoing",
@@ -113,8 +120,8 @@ class DAB(Adapter):
         self.admission, self.filling = admission, filling
         self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
 
     def begin(self, classes: int) -> Memory:
         return Memory(
@@ -129,7 +136,7 @@ class DAB(Adapter):
         """Algorithm 1: fill the buffer with what is diverse, update when enough was replaced."""
         memory: Memory = self.memory
         y = probabilities(logits)
-        # Diversity against what the stream has shown lately: w_i = 1 - cos(y_i, e).
+        # Diversity against what the stream has shown recently: w_i = 1 - cos(y_i, e).
         w = diversity(y, memory.tendency)
         if self.admission == "batch":
             self._warn_of_single_samples(len(images))
@@ -143,7 +150,7 @@ class DAB(Adapter):
         memory.tendency = follow(memory.tendency, y)
 
         for label, placement in zip(labels, placements, strict=True):
-            assert placement is not None  # the newcomer always gets in
+            assert placement is not None  # every sample is admitted
             if placement.evicted is not None:
                 self.last.replaced += 1
                 memory.trigger.count(incoming=label, outgoing=placement.evicted)
@@ -157,7 +164,7 @@ class DAB(Adapter):
         return logits
 
     def progress(self) -> str:
-        """How full the buffer is, then how many replacements the next update waits for."""
+        """How full the buffer is, then how many replacements the next update is waiting for."""
         fill, count, threshold = self.last.fill, 0, 1
         if self.memory is not None:
             fill = len(self.memory.buffer)
@@ -165,9 +172,15 @@ class DAB(Adapter):
         if fill < self.capacity and self.filling == "wait":
             filling = f"filling: {fill:,} of {self.capacity:,} images"
             if not self.totals.admitted:
+                if self.admission == "batch" and self.totals.samples == self.totals.calls:
+                    return (
+                        f"{filling}; single images are never admitted: pass batches, or use "
+                        'admission="running"'
+                    )
                 return filling
             wanted = (self.capacity - fill + threshold) * self.totals.samples
-            return f"{filling}, first update in about {wanted // self.totals.admitted:,} images"
+            which = "next" if self.totals.updates else "first"
+            return f"{filling}, {which} update in about {wanted // self.totals.admitted:,} images"
         what = "images" if self.memory and self.memory.trigger.kind == "any" else "classes"
         return f"waiting: {count:,} of {threshold:,} {what} replaced since the last update"
 
@@ -177,10 +190,10 @@ class DAB(Adapter):
             logits = self.run(images)
             entropies = entropy(logits)
             y = probabilities(logits)
-            # Diversity against what was trained on lately, scaled to [0, 1] over the batch ...
+            # Diversity against what was trained on recently, scaled to [0, 1] over the batch ...
             w_div = min_max(diversity(y, memory.batch_tendency))
-            # ... and certainty, log C / H(y_i) in [1, 10]; both detached, for w_cert * H with a
-            # gradient is the constant log C.
+            # ... and certainty, log C / H(y_i) in [1, 10]; both detached, because w_cert * H with
+            # a gradient is the constant log C.
             w_cert = certainty(entropies.detach(), y.shape[1])
             w = w_cert * w_div.exp()
             # L = 1/n sum_i w_i H(y_i)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy, probabilities
 from dab.parts.layers import Layers, chosen_norm_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -29,16 +29,18 @@ class DeYO(Adapter):
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (DeYO's own paper).
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
         entropy_weight: E_0 of the weights exp(E_0 - H), as a share of log C.
         plpd_above: a sample is trained on if the probability of its predicted class falls by more
-            when its patches are shuffled.
-        patches: per side of the grid whose cells are shuffled.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+            than this when its patches are shuffled.
+        patches: cells per side of the grid that is shuffled.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the shuffles.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -46,7 +48,7 @@ class DeYO(Adapter):
     paper = "Lee et al., Entropy is not Enough for Test-Time Adaptation: From the Perspective of "
     paper += "Disentangled Factors, ICLR 2024"
     year = 2024
-    forwards = 2.6
+    forwards = 3.2
     learns_from_prediction = True
 
     def __init__(
@@ -58,16 +60,18 @@ class DeYO(Adapter):
         entropy_weight: NonNegative = 0.4,
         plpd_above: float = 0.2,
         patches: Count = 4,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
         trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, sgd, seed, output, features, statistics)
+        super().__init__(model, trained, create, seed, output, features, statistics)
         self.entropy_below, self.entropy_weight = entropy_below, entropy_weight
         self.plpd_above, self.patches = plpd_above, patches
 

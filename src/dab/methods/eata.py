@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +19,7 @@ from dab.parts.functional import entropy, follow, probabilities
 from dab.parts.inputs import to_images
 from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
 from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
@@ -34,9 +34,8 @@ logger = logging.getLogger("dab")
 class Memory:
     """What ETA remembers of its stream."""
 
-    tendency: Annotated[Tensor | None, Tendency()] = (
-        None  # q: mean prediction of the samples trained on, if any
-    )
+    # q: mean prediction of the samples trained on, if any
+    tendency: Annotated[Tensor | None, Tendency()] = None
 
 
 class ETA(Adapter):
@@ -50,15 +49,17 @@ class ETA(Adapter):
         *,
         margin: float,
         entropy_below: float,
+        optimizer: OptimizerKind,
         lr: float,
         momentum: float,
+        weight_decay: float,
         statistics: StatisticsKind,
         seed: int,
         output: OutputOption,
         features: FeatureSource,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
         self.margin, self.entropy_below = margin, entropy_below
 
     def begin(self, classes: int) -> Memory:
@@ -98,24 +99,27 @@ class EATA(ETA):
 
     Args:
         model: any image classifier with normalization layers.
-        source_images: batches of source images (or one tensor of them) for the Fisher term, the
-            first of (images, labels) pairs likewise. Without them it runs as ETA: no such term.
+        source_images: source images for the Fisher term, as one tensor, as batches, or as batches
+            of (images, labels). Without them, the method runs as ETA: without that term.
         fisher_images: how many of them are used.
         fisher_weight: of the Fisher term in the loss.
-        margin: a sample whose |cos| with the tendency is not below it is redundant.
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
-        batch_size: of the Fisher batches that a single tensor of source images is cut into.
+        margin: a sample is redundant unless its |cos| with the tendency is below this.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
+        batch_size: of the batches into which a single tensor of source images is split.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "EATA"
     paper = "Niu et al., Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
     year = 2022
+    color = 4
     forwards = 1.4
     constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
 
@@ -128,8 +132,10 @@ class EATA(ETA):
         fisher_weight: NonNegative = 2000.0,
         margin: NonNegative = 0.05,
         entropy_below: NonNegative = 0.4,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         batch_size: Count = 64,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
@@ -140,8 +146,10 @@ class EATA(ETA):
             model,
             margin=margin,
             entropy_below=entropy_below,
+            optimizer=optimizer,
             lr=lr,
             momentum=momentum,
+            weight_decay=weight_decay,
             statistics=statistics,
             seed=seed,
             output=output,
@@ -168,7 +176,7 @@ class EATA(ETA):
     @torch.inference_mode(False)
     @torch.no_grad()
     def _estimate_fisher(self, batches: Iterable[Any], most: int, batch_size: int) -> list[Tensor]:
-        """Mean over batches of the squared gradient of the cross-entropy to the own argmax."""
+        """Mean over batches of the squared gradient of the cross-entropy to its own argmax."""
         if isinstance(batches, Tensor):
             batches = batches.split(batch_size)  # type: ignore[no-untyped-call]
         fisher = [torch.zeros_like(source) for source in self.trained.source]
@@ -188,5 +196,5 @@ class EATA(ETA):
             if seen >= most:
                 break
         if not used:
-            raise ValueError("source_images holds no batch")
+            raise ValueError("source_images is empty")
         return [total / used for total in fisher]

@@ -31,6 +31,7 @@ class LAME(Source):
     title = "LAME"
     paper = "Boudiaf et al., Parameter-free Online Test-time Adaptation, CVPR 2022"
     year = 2022
+    color = 5
     forwards = 1.0
 
     def __init__(

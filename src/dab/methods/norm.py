@@ -29,9 +29,9 @@ class Norm(Source):
         statistics: what BatchNorm layers normalize with: of the "batch" (also known as BN-1),
             "alpha" ((1 - alpha) source + alpha batch), "ema" (running averages over the stream),
             or another kind; see `dab.parts.statistics`.
-        alpha: share of the batch in "alpha".
+        alpha: weight of the batch in "alpha".
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 

@@ -17,7 +17,18 @@ from dab.outputs import OutputOption
 from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
 from dab.parts.features import FeatureSource
 from dab.parts.layers import BatchNorm, norm_parameters
-from dab.parts.options import Capacity, Count, Device, NonNegative, Range, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import (
+    Capacity,
+    Count,
+    Device,
+    Momentum,
+    NonNegative,
+    Range,
+    Rate,
+    Seed,
+    Share,
+)
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -40,24 +51,28 @@ class NOTE(PeriodicAdapter):
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
-        update_every: samples from one update to the next.
+        update_every: samples between two updates.
         batch_size: of the mini-batches in an update, one epoch over the memory.
-        k: standard errors within which a sample's own statistics are chance.
+        k: standard errors within which a sample's own statistics count as chance.
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
-        lr: of Adam.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: with the first ones).
-        statistics: what BatchNorm layers normalize with: "instance", the net's statistics, which
-            follow the memory in updates, corrected by as much of each sample's own as is beyond
-            chance; or another kind; see `dab.parts.statistics`.
+        device: where the memory keeps images (default: the device of the first ones).
+        statistics: what BatchNorm layers normalize with: "instance", running statistics that
+            follow the memory in updates, corrected by each sample's own where they differ by more
+            than chance; or another kind; see `dab.parts.statistics`.
         seed: of the reservoir and the order of an epoch.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "NOTE"
     paper = "Gong et al., NOTE: Robust Continual Test-time Adaptation, NeurIPS 2022"
     year = 2022
+    color = 6
     forwards = 3.7
 
     def __init__(
@@ -69,7 +84,10 @@ class NOTE(PeriodicAdapter):
         batch_size: Count = 64,
         k: NonNegative = 4.0,
         bn_momentum: Share = 0.01,
+        optimizer: OptimizerKind = "adam",
         lr: Rate = 1e-4,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         storage: StorageKind = "auto",
         device: Device = None,
         statistics: Literal["instance"] | StatisticsKind = "instance",
@@ -78,9 +96,9 @@ class NOTE(PeriodicAdapter):
         features: FeatureSource = None,
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        adam = partial(torch.optim.Adam, lr=lr)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
         shared: StatisticsKind = "source" if statistics == "instance" else statistics
-        super().__init__(model, norm_parameters(model), adam, seed, output, features, shared)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, shared)
         self.capacity, self.update_every, self.batch_size = capacity, update_every, batch_size
         self.k, self.bn_momentum = k, bn_momentum
         self._source = RunningStatistics(model)
@@ -137,5 +155,5 @@ class NOTE(PeriodicAdapter):
 
 
 def _beyond(difference: Tensor, chance: Tensor) -> Tensor:
-    """Soft shrinkage with a threshold for each channel: what is left of it beyond chance."""
+    """Soft shrinkage with a threshold per channel: the part of a difference beyond chance."""
     return difference.sign() * F.relu(difference.abs() - chance)

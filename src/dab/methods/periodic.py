@@ -31,7 +31,7 @@ class PeriodicAdapter(Adapter):
         memory, last = self.memory, self.last
         start = 0
         while start < len(images):
-            # At least one: a state may have waited longer than this adapter does.
+            # At least one: a loaded state may have waited longer than this adapter does.
             part = slice(start, start + max(1, self.update_every - memory.waiting))
             placements = memory.buffer.insert(images[part], *(fact[part] for fact in facts))
             stored = [placement for placement in placements if placement is not None]
@@ -45,6 +45,6 @@ class PeriodicAdapter(Adapter):
         last.fill = len(memory.buffer)
 
     def progress(self) -> str:
-        """How far the next update is."""
+        """How many images are missing until the next update."""
         waiting = 0 if self.memory is None else self.memory.waiting
         return f"waiting: {waiting:,} of {self.update_every:,} images until the next update"

@@ -1,4 +1,4 @@
-"""RDumb: ETA that starts over every so often (Press et al., 2023)."""
+"""RDumb: ETA that is reset periodically (Press et al., 2023)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dab.methods.eata import ETA
 from dab.methods.eata import Memory as ETAMemory
 from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
+from dab.parts.optimizers import OptimizerKind
 from dab.parts.options import Count, Momentum, NonNegative, Range, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -22,23 +23,25 @@ __all__ = ["RDumb"]
 class Memory(ETAMemory):
     """What RDumb remembers of its stream."""
 
-    updates: Annotated[int, Range(0)] = 0  # since it started over
+    updates: Annotated[int, Range(0)] = 0  # since the last reset
 
 
 @register("rdumb")
 class RDumb(ETA):
-    """EATA without its Fisher term, back to the source after a fixed number of updates.
+    """EATA without its Fisher term, reset to the source after a fixed number of updates.
 
     Args:
         model: any image classifier with normalization layers.
         reset_every: updates after which weights, momentum and tendency are reset.
-        margin: a sample whose |cos| with the tendency is not below it is redundant.
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        margin: a sample is redundant unless its |cos| with the tendency is below this.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -55,8 +58,10 @@ class RDumb(ETA):
         reset_every: Count = 1000,
         margin: NonNegative = 0.05,
         entropy_below: NonNegative = 0.4,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
@@ -66,8 +71,10 @@ class RDumb(ETA):
             model,
             margin=margin,
             entropy_below=entropy_below,
+            optimizer=optimizer,
             lr=lr,
             momentum=momentum,
+            weight_decay=weight_decay,
             statistics=statistics,
             seed=seed,
             output=output,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import torch
@@ -24,7 +23,8 @@ from dab.parts.functional import (
     uniform,
 )
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Positive, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Momentum, NonNegative, Positive, Rate, Seed, Share
 from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
@@ -41,20 +41,22 @@ class Memory:
 
 @register("roid")
 class ROID(Adapter):
-    """Trains on diverse, certain samples, and corrects its answers with a prior of the batch.
+    """Trains on diverse, certain samples, and corrects its predictions with a prior of the batch.
 
-    That correction reads the label order off the batch, independently of how the weights adapt:
-    `output=None` leaves the pure weight adaptation.
+    That correction exploits the label order, independently of how the weights adapt; `output=None`
+    switches it off.
 
     Args:
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
-        ensemble: share of the adapted weights that is kept against the source after an update.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        ensemble: weight of the adapted parameters when averaged with the source after each update.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -62,6 +64,7 @@ class ROID(Adapter):
     paper = "Marsden et al., Universal Test-time Adaptation through Weight Ensembling, Diversity "
     paper += "Weighting, and Prior Correction, WACV 2024"
     year = 2024
+    color = 10
     forwards = 3.2
     learns_from_prediction = True
 
@@ -71,15 +74,17 @@ class ROID(Adapter):
         *,
         temperature: Positive = 1 / 3,
         ensemble: Share = 0.99,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = "batch_prior",
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
         self.temperature, self.ensemble = temperature, ensemble
 
     def begin(self, classes: int) -> Memory:

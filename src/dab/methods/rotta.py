@@ -19,7 +19,18 @@ from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, reno
 from dab.parts.features import FeatureSource
 from dab.parts.functional import cross_entropy, entropy
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Capacity, Count, Device, Range, Rate, Seed, Share
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import (
+    Capacity,
+    Count,
+    Device,
+    Momentum,
+    NonNegative,
+    Range,
+    Rate,
+    Seed,
+    Share,
+)
 from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
@@ -40,27 +51,31 @@ class Memory:
 
 @register("rotta")
 class RoTTA(PeriodicAdapter):
-    """Trains a student on views of a memory towards a teacher, which answers.
+    """Trains a student on views of a memory toward a teacher, which predicts.
 
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
-        update_every: samples from one update to the next.
-        teacher: share of itself that the teacher keeps in an update.
+        update_every: samples between two updates.
+        teacher: how much of itself the teacher keeps in an update.
         alpha: how far the statistics of BatchNorm layers follow the memory in an update.
-        lr: of Adam.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
-        device: where the memory keeps images (default: with the first ones).
+        device: where the memory keeps images (default: the device of the first ones).
         statistics: what BatchNorm layers normalize with: "robust" running averages that follow the
             memory in updates, or another kind; see `dab.parts.statistics`.
         seed: of the augmentations.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "RoTTA"
     paper = "Yuan et al., Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
     year = 2023
+    color = 7
     forwards = 3.0
 
     def __init__(
@@ -71,7 +86,10 @@ class RoTTA(PeriodicAdapter):
         update_every: Count = 64,
         teacher: Share = 0.999,
         alpha: Share = 0.05,
+        optimizer: OptimizerKind = "adam",
         lr: Rate = 1e-3,
+        momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         storage: StorageKind = "auto",
         device: Device = None,
         statistics: Literal["robust"] | StatisticsKind = "robust",
@@ -80,9 +98,9 @@ class RoTTA(PeriodicAdapter):
         features: FeatureSource = None,
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        adam = partial(torch.optim.Adam, lr=lr)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
         shared: StatisticsKind = "source" if statistics == "robust" else statistics
-        super().__init__(model, norm_parameters(model), adam, seed, output, features, shared)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, shared)
         self.capacity, self.update_every = capacity, update_every
         self.teacher, self.alpha = teacher, alpha
         self._statistics: RunningStatistics | None = None  # those in use; None: the source's
@@ -99,7 +117,7 @@ class RoTTA(PeriodicAdapter):
         )
 
     def infer(self, images: Tensor) -> Tensor:
-        """The teacher answers; before the first batch it is the source model."""
+        """The teacher predicts; before the first batch it is the source model."""
         if self.memory is None:
             return self.run(images)
         with self._normalized_by(self.memory.teacher_statistics):

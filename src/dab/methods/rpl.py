@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import torch
@@ -13,7 +12,8 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import generalized_cross_entropy
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Range, Rate, Seed
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Momentum, NonNegative, Range, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -22,16 +22,18 @@ __all__ = ["RPL"]
 
 @register("rpl")
 class RPL(Adapter):
-    """Trains on its own predictions with a loss that wrong labels hurt less than cross-entropy.
+    """Trains on its own predictions with a loss that is more robust to wrong labels.
 
     Args:
         model: any image classifier with normalization layers.
         q: exponent of the loss: near 0 it is the cross-entropy, at 1 the expected error.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -46,15 +48,17 @@ class RPL(Adapter):
         model: nn.Module,
         *,
         q: Annotated[float, Range(above=0, most=1)] = 0.8,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
         self.q = q
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import Layers, chosen_norm_parameters
+from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.parameters import total_norm
 from dab.parts.statistics import StatisticsKind
@@ -31,26 +31,29 @@ class Memory:
 
 @register("sar")
 class SAR(Adapter):
-    """Minimizes the entropy of certain samples where it is flat, and starts over before collapse.
+    """Minimizes the entropy of certain samples at flat minima, and resets before a collapse.
 
     Args:
         model: any image classifier with normalization layers.
         layers: train "all" normalization layers, or only the "early" ones, without the last
             quarter of the blocks and the final norm (SAR's own paper).
-        entropy_below: samples of a lower entropy are certain, as a share of log C.
-        rho: how far the weights are moved uphill before the gradient is taken.
-        reset_below: the source weights come back when the running loss falls below.
-        lr: learning rate of SGD.
-        momentum: of SGD.
+        entropy_below: samples with a lower entropy count as certain; as a share of log C.
+        rho: how far the weights are moved uphill before the gradient is computed.
+        reset_below: the source weights are restored when the running loss falls below this.
+        optimizer: "sgd", "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "SAR"
     paper = "Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
     year = 2023
+    color = 8
     forwards = 4.9
     learns_from_prediction = True
 
@@ -62,16 +65,20 @@ class SAR(Adapter):
         entropy_below: NonNegative = 0.4,
         rho: NonNegative = 0.05,
         reset_below: NonNegative = 0.2,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 1e-3,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
+        create = create_optimizer(
+            optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=False
+        )
         trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, sgd, seed, output, features, statistics)
+        super().__init__(model, trained, create, seed, output, features, statistics)
         self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
 
     def begin(self, classes: int) -> Memory:

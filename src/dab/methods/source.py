@@ -1,4 +1,4 @@
-"""Source: the model as it is, the line every method has to beat."""
+"""Source: the model as it is, the baseline that every method has to beat."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Source(Adapter):
         model: any image classifier.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "Source"
     paper = "no adaptation"
+    color = 0
     forwards = 1.0
 
     def __init__(

@@ -25,15 +25,20 @@ __all__ = ["T3A"]
 class Supports(Recorded):
     """Unit features of each class: those with the most certain predictions, up to `most`."""
 
-    def __init__(self, features: Tensor, labels: Tensor, entropies: Tensor, most: int) -> None:
-        self.most, self.classes = most, len(features)
-        self.features, self.labels, self.entropies = features, labels, entropies
+    def __init__(self, classes: int, most: int) -> None:
+        self.classes, self.most = classes, most
+        self.features, self.entropies = torch.empty(0, 0), torch.empty(0)
+        self.labels = torch.empty(0, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
     def join(self, features: Tensor, labels: Tensor, entropies: Tensor) -> None:
         """Add samples, and drop the least certain ones of classes that have too many."""
-        features = torch.cat([self.features, features])
-        labels = torch.cat([self.labels, labels])
-        entropies = torch.cat([self.entropies, entropies])
+        if len(self):
+            features = torch.cat([self.features.to(features), features])
+            labels = torch.cat([self.labels.to(labels), labels])
+            entropies = torch.cat([self.entropies.to(entropies), entropies])
         order = entropies.argsort(stable=True)
         order = order[labels[order].argsort(stable=True)]  # by class, the most certain first
         counts = labels.bincount(minlength=self.classes)
@@ -56,18 +61,17 @@ class Supports(Recorded):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the supports of a classifier of the same size."""
+        """Load the supports of as many classes."""
         features, labels, entropies = take(
             state,
-            features=Array((None, self.features.shape[1])),
+            features=Array((None, None)),
             labels=Array((None,), torch.int64, least=0, below=self.classes),
             entropies=Array((None,)),
         )
         if not len(features) == len(labels) == len(entropies):
-            raise ValueError("the state's supports are of another classifier")
-        self.features = features.to(self.features, copy=True)
-        self.labels = labels.to(self.labels, copy=True)
-        self.entropies = entropies.to(self.entropies, copy=True)
+            raise ValueError("the state's supports do not have a label and an entropy each")
+        self.features, self.labels = features.clone(), labels.clone()
+        self.entropies = entropies.clone()
 
 
 @dataclass
@@ -79,17 +83,17 @@ class Memory:
 
 @register("t3a")
 class T3A(Source):
-    """Replaces the last linear layer by the means of confident features of each class.
+    """Replaces the last linear layer by the mean of each class's most certain features.
 
     The first support of a class is its row of that layer, so the model needs one that computes the
     logits. No weight changes.
 
     Args:
         model: any image classifier that ends in a linear layer.
-        supports: per class, those of the lowest entropy; a number that is never reached keeps all.
+        supports: how many to keep per class, those with the lowest entropy.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
@@ -115,30 +119,28 @@ class T3A(Source):
         self.supports = supports
 
     def begin(self, classes: int) -> Memory:
-        classifier = self._tap.classifier
-        if classifier is None or classifier.out_features != classes:
-            raise ValueError(
-                f"t3a needs a linear layer that computes the {classes} logits: the last one that "
-                f"runs on one row per image is {classifier}"
-            )
-        rows = _wide(classifier.weight.detach())
-        bias = 0.0 if classifier.bias is None else _wide(classifier.bias.detach())
-        labels = torch.arange(classes, device=rows.device)
-        entropies = entropy(rows @ rows.T + bias)
-        return Memory(Supports(F.normalize(rows, dim=1), labels, entropies, self.supports))
+        return Memory(Supports(classes, self.supports))
+
+    @property
+    def status(self) -> str:
+        if self.memory is None:
+            return "ready: no images yet"
+        return f"holding {len(self.memory.supports):,} supports of {self.classes:,} classes"
 
     def infer(self, images: Tensor) -> Tensor:
         """The features times the prototypes; before the first batch, the model's own logits."""
         logits, features = self._tap(images, lambda: self.run(images))
         self._seen = _wide(features.detach()), logits.detach()
-        if self.memory is None or not torch.isfinite(logits).all():
-            return logits  # which are skipped if they are not finite
-        return self._classify(logits)
+        known = self.memory is not None and len(self.memory.supports)
+        # Logits that are not finite are skipped, whatever the prototypes make of the features.
+        return self._classify(logits) if known and torch.isfinite(logits).all() else logits
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         assert self._seen is not None
         features, predicted = self._seen
         supports: Supports = self.memory.supports
+        if not len(supports):
+            supports.join(*self._rows_of_classifier(images[:1]))
         supports.join(F.normalize(features, dim=1), predicted.argmax(dim=1), entropy(predicted))
         answer = self._classify(logits)
         self._seen = None
@@ -146,8 +148,22 @@ class T3A(Source):
 
     def _classify(self, like: Tensor) -> Tensor:
         assert self._seen is not None
-        answer: Tensor = self._seen[0] @ self.memory.supports.prototypes.T
-        return answer.to(like.dtype)
+        features, _ = self._seen
+        prototypes: Tensor = self.memory.supports.prototypes.to(features)
+        return (features @ prototypes.T).to(like.dtype)
+
+    def _rows_of_classifier(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The first support of each class, its label and the entropy of its prediction."""
+        classifier, chosen = self._tap.classifier, self._tap.rows(image, lambda: self.run(image))
+        if classifier is None or chosen is None:
+            raise ValueError(
+                "t3a needs a model whose logits are the output of a linear layer: the last one "
+                f"that runs on one row per image is {classifier}"
+            )
+        rows = _wide(classifier.weight.detach())[chosen]
+        bias = 0.0 if classifier.bias is None else _wide(classifier.bias.detach())[chosen]
+        labels = torch.arange(len(rows), device=rows.device)
+        return F.normalize(rows, dim=1), labels, entropy(rows @ rows.T + bias)
 
 
 def _wide(tensor: Tensor) -> Tensor:

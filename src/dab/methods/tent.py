@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +10,8 @@ from dab.outputs import OutputOption
 from dab.parts.features import FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.layers import norm_parameters
-from dab.parts.options import Momentum, Rate, Seed
+from dab.parts.optimizers import OptimizerKind, create_optimizer
+from dab.parts.options import Momentum, NonNegative, Rate, Seed
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -25,17 +24,20 @@ class TENT(Adapter):
 
     Args:
         model: any image classifier with normalization layers.
-        lr: learning rate of SGD with Nesterov momentum.
-        momentum: of SGD.
+        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
+        lr: learning rate.
+        momentum: of SGD; beta_1 of Adam.
+        weight_decay: of the optimizer.
         statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
         seed: unused, as nothing is random.
-        output: a correction of the answers, or its name; see `dab.outputs`.
+        output: a correction of the predictions, or its name; see `dab.outputs`.
         features: where corrections find features; see `dab.parts.features.Features`.
     """
 
     title = "TENT"
     paper = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
     year = 2021
+    color = 1
     forwards = 2.2
     learns_from_prediction = True
 
@@ -43,15 +45,17 @@ class TENT(Adapter):
         self,
         model: nn.Module,
         *,
+        optimizer: OptimizerKind = "sgd",
         lr: Rate = 2.5e-4,
         momentum: Momentum = 0.9,
+        weight_decay: NonNegative = 0.0,
         statistics: StatisticsKind = "batch",
         seed: Seed = 0,
         output: OutputOption = None,
         features: FeatureSource = None,
     ) -> None:
-        sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum, nesterov=momentum > 0)
-        super().__init__(model, norm_parameters(model), sgd, seed, output, features, statistics)
+        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         with torch.enable_grad():

@@ -18,7 +18,10 @@ from dab.utils.imports import import_own
 
 __all__ = ["Loaded", "load_model"]
 
-FORMS = "torchvision/NET, timm/NET, hf/NAME, package.module:function or path/to/file.py:function"
+FORMS = (
+    "torchvision/NET, timm/NET, hf/NAME, dab/NET@FILE, package.module:function or "
+    "path/to/file.py:function"
+)
 NO_CONSTANTS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
@@ -36,7 +39,8 @@ def load_model(name: str, *, classes: Sequence[int] | None = None) -> Loaded:
     Args:
         name: `torchvision/NET[:TAG]`, `timm/NET[.TAG]` or `hf/NAME` for published weights. The
             first two also with `@FILE` for weights in a file, or `@random` for random weights, to
-            measure speed. `hf/FOLDER` for a saved model. `package.module:function` or
+            measure speed. `hf/FOLDER` for a saved model. `dab/resnet26_gn@FILE` for a net whose
+            weights are not shipped. `package.module:function` or
             `path/to/file.py:function` for a function that returns a model for [0, 1] images, or
             (model, Transform), or (model, Transform, card).
         classes: the indices of the logits to return, in this order; None returns all.

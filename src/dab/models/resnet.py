@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -25,6 +24,7 @@ class ResNet(nn.Module):
         width: channels of the first stage; each further stage has twice as many.
         norm: "group" (groups of 8) or "batch".
 
+    >>> import torch
     >>> ResNet(10, blocks=4)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
@@ -64,8 +64,9 @@ class Block(nn.Module):
         self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv1(F.relu(self.norm1(x)))
+        y: Tensor = self.conv1(F.relu(self.norm1(x)))
         y = self.conv2(F.relu(self.norm2(y)))
         if self.stride > 1:
             x = F.avg_pool2d(x, self.stride)
-        return y + F.pad(x, (0, 0, 0, 0, 0, self.new_channels))
+        added: Tensor = y + F.pad(x, (0, 0, 0, 0, 0, self.new_channels))
+        return added

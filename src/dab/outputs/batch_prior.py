@@ -14,8 +14,9 @@ __all__ = ["BatchPrior"]
 class BatchPrior(Output):
     """Weights the logits with a smoothed prior of the batch (Marsden et al., 2024).
 
-    Assumes that what is frequent in a batch is likely for each of its samples. True of a sorted
-    stream; on a shuffled one it costs accuracy, and a sample alone is left as it is but for scale.
+    Assumes that classes that are frequent in a batch are likely for each of its samples. That holds
+    on a sorted stream; on a shuffled one it costs accuracy. Of a single sample, only the scale of
+    the logits changes.
     """
 
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""A causal running prior: the classes of the recent past, as far as they foretell the next one."""
+"""A causal running prior: recent classes, to the extent that they predict the next one."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from dab.parts.schema import Array, Maybe, Nested, Number, take
 
 __all__ = ["CausalPrior"]
 
-# Samples that are worked through in one go: the work grows with their square.
+# Samples that are processed at once: the work grows with their square.
 _CHUNK = 256
 
 
 @register_output("causal_prior")
 class CausalPrior(Output):
-    """Adds how much likelier each class has been lately than in the long run, sample by sample.
+    """Adds how much more likely each class was recently than in the long run, sample by sample.
 
     Two decayed tallies of the classes predicted before correction are kept, a short and a long one.
     Sample i is corrected with the tallies of the samples before it, never with later ones, so that
     single samples work too: z_i + s log((C short + floor) / (C long + floor)).
 
-    It assumes that the recent past foretells the next label, which holds for a camera and not for a
-    shuffled test set. So it measures that: how much likelier (in nats, of at most log C) the short
-    tally made the predictions that came than the long one did. The strength s follows the running
-    mean of this gain, and fades to nothing where there is none. The long tally is what a shuffled
-    stream through a biased model looks like: against a uniform guess, such a bias would pass for
-    correlation. Runs of one class that outlast the long tally by far are taken for a bias, too.
+    It assumes that recent labels predict the next one, which holds for a camera but not for a
+    shuffled test set. So it measures that: how much more likely (in nats, at most log C) the short
+    tally made the actual predictions than the long one did. The strength s follows the running mean
+    of this gain, and is 0 where there is no gain. The long tally shows what a shuffled stream looks
+    like through a biased model: against a uniform guess, such a bias would look like correlation.
+    Runs of one class that are much longer than the long tally's memory also look like a bias.
 
     Args:
         decay: of the short tally, per sample.
         long_decay: of the long tally, per sample.
-        floor: keeps a class that has not been seen lately possible.
+        floor: keeps a class possible that was not seen recently.
         patience: decay of the mean gain, per sample.
-        trust_from: the mean gain at which the strength leaves 0, as a share of the largest
+        trust_from: the mean gain up to which the strength is 0, as a share of the largest
             possible gain, log C.
         trust_fully: the mean gain at which the strength reaches 1, likewise.
     """
@@ -80,7 +80,7 @@ class CausalPrior(Output):
         )
         prior = (short / long).log()
         gains = (prior * predicted).sum(dim=1) / math.log(classes)
-        # What the gains up to a sample say holds for the next one.
+        # The gains up to a sample give the strength for the next one.
         means = self._gain.follow(gains.tolist())
         width = self.trust_fully - self.trust_from
         trust = [min(1.0, max(0.0, (mean - self.trust_from) / width)) for mean in means]
@@ -106,9 +106,9 @@ class CausalPrior(Output):
 
 
 class Tally:
-    """Shares of the classes in a sequence in which older predictions count less.
+    """Class frequencies in a sequence, with older predictions counting less.
 
-    Starts with one prediction's worth of a uniform guess.
+    Starts as if one uniform prediction had been counted.
     """
 
     def __init__(self, decay: float) -> None:
@@ -117,7 +117,7 @@ class Tally:
         self._weight = 1.0
 
     def follow(self, predicted: Tensor) -> Tensor:
-        """Take in rows one by one; the shares before each of them."""
+        """Count rows one by one; returns the frequencies before each of them."""
         n, classes = predicted.shape
         start = uniform(classes) if self._sum is None else self._sum
         # Before row i: d^i sum_0 + sum_{j < i} d^(i - 1 - j) row_j, and the same of ones.

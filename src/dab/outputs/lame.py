@@ -1,4 +1,4 @@
-"""LAME's correction: samples that look alike are given like labels."""
+"""LAME's correction: similar samples get similar labels."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Affinity = Literal["knn", "rbf", "linear"]
 class Laplacian(Output):
     """Laplacian-adjusted maximum likelihood over the samples of a batch (Boudiaf et al., 2022).
 
-    Assumes that near neighbors in feature space within a batch share a class. Right when a batch
-    shows few classes, as on a sorted stream; on a shuffled one over many classes most neighbors
-    are of another class, and it fails badly.
+    Assumes that near neighbors in feature space within a batch share a class. That holds if a batch
+    has few classes, as on a sorted stream. On a shuffled stream of many classes, most neighbors
+    belong to another class, and it fails badly.
 
     Args:
         neighbors: k of the affinity.
@@ -31,8 +31,8 @@ class Laplacian(Output):
             the k nearest of the other (LAME's paper). "rbf" is exp(-d^2 / 2 s^2) of their distance
             d, where s is the mean distance of a sample to its k-th nearest, itself counted.
             "linear" is their inner product.
-        rounds: of the fixed point, at most.
-        tolerance: stop when the energy moves by less.
+        rounds: iterations of the fixed point, at most.
+        tolerance: stop when the energy changes by less.
     """
 
     needs_features = True

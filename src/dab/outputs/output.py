@@ -1,4 +1,4 @@
-"""Output corrections: what is answered may differ from what the model says."""
+"""Output corrections: change the returned logits, not what is learned from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from dab.parts.options import checked
 from dab.utils.registry import Registry
 
-__all__ = ["Output", "OutputOption", "create_output", "outputs", "register_output"]
+__all__ = ["OUTPUTS", "Output", "OutputOption", "create_output", "outputs", "register_output"]
 
-_OUTPUTS: Registry[type[Output]] = Registry("output")
+OUTPUTS: Registry[type[Output]] = Registry("output")
 
 Kind = TypeVar("Kind", bound=type["Output"])
 
@@ -22,8 +22,8 @@ Kind = TypeVar("Kind", bound=type["Output"])
 class Output(ABC):
     """Corrects the logits of a batch after the method has learned from the uncorrected ones.
 
-    Such a correction reads the order of the labels off the stream: it assumes that neighbors in
-    time belong together, and is worth as much as that is true.
+    Such a correction exploits the label order of the stream: it assumes that neighbors in time
+    belong together, and helps only to that extent.
     """
 
     needs_features: ClassVar[bool] = False
@@ -36,7 +36,7 @@ class Output(ABC):
 
     @abstractmethod
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """The corrected logits; whatever is remembered of the stream moves on."""
+        """The corrected logits; also updates what is remembered of the stream."""
 
     def reset(self) -> None:
         """Forget the stream."""
@@ -45,14 +45,14 @@ class Output(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what another correction of this kind remembers."""
+        """Load what another correction of this kind remembers."""
 
 
 def register_output(name: str) -> Callable[[Kind], Kind]:
     """Class decorator that makes a correction known under a name."""
 
     def decorate(cls: Kind) -> Kind:
-        _OUTPUTS.register(name)(cls)
+        OUTPUTS.register(name)(cls)
         cls.name = name
         return cls
 
@@ -61,18 +61,18 @@ def register_output(name: str) -> Callable[[Kind], Kind]:
 
 def outputs() -> list[str]:
     """The names of all output corrections, sorted."""
-    return _OUTPUTS.names()
+    return OUTPUTS.names()
 
 
 def create_output(output: Output | str | None) -> Output | None:
-    """A correction of an adapter's own, from a name or an example.
+    """A correction for one adapter, from a name or a copy of an instance.
 
     >>> create_output("prior")
     Traceback (most recent call last):
     ValueError: unknown output 'prior'; did you mean 'batch_prior'? available: batch_prior, ...
     """
     if isinstance(output, str):
-        return _OUTPUTS[output]()
+        return OUTPUTS[output]()
     # A copy: two adapters given one object have two streams.
     return deepcopy(output)
 
@@ -85,7 +85,9 @@ class _Known:
         return f"of {', '.join(outputs())}"
 
     def check(self, value: Any) -> bool:
-        return not isinstance(value, str) or value in _OUTPUTS
+        if isinstance(value, str):
+            _ = OUTPUTS[value]  # whose error suggests a similar name
+        return True
 
 
 OutputOption = Annotated[Output | str | None, _Known()]

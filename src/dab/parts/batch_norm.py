@@ -22,16 +22,16 @@ __all__ = [
     "use_batch_statistics",
 ]
 
-Moments = tuple[Tensor, Tensor]  # mean and variance, one of each per channel (or sample, channel)
+Moments = tuple[Tensor, Tensor]  # mean and variance, per channel or per sample and channel
 MomentsOf = Callable[[str, BatchNorm, Tensor], "Moments | None"]  # of a layer's name, it, its input
 
 
 class Renormalize:
-    """Lets a BatchNorm layer normalize with the moments a function gives; a forward pre-hook.
+    """Makes a BatchNorm layer normalize with the moments a function returns; a forward pre-hook.
 
     A layer in eval mode computes gamma (x - mean) / sqrt(var + eps) + beta with its running
-    statistics. Handing it a shifted and scaled x makes that the same with other statistics, for
-    any subclass and whatever it does afterwards; the layer's buffers stay as they are.
+    statistics. Passing it a shifted and scaled x has the effect of other statistics, for any
+    subclass and whatever it does afterwards; the layer's buffers do not change.
     """
 
     def __init__(self, name: str, moments: MomentsOf) -> None:
@@ -50,9 +50,9 @@ class Renormalize:
 
 
 def renormalize(model: nn.Module, moments: MomentsOf) -> list[RemovableHandle]:
-    """Have every BatchNorm layer normalize with these moments, until the hooks are removed.
+    """Make every BatchNorm layer normalize with these moments, until the hooks are removed.
 
-    Where that is None, and in layers that track no statistics, nothing changes.
+    Nothing changes where the moments are None, and in layers that track no statistics.
     """
     return [
         layer.register_forward_pre_hook(Renormalize(name, moments))
@@ -62,10 +62,10 @@ def renormalize(model: nn.Module, moments: MomentsOf) -> list[RemovableHandle]:
 
 
 def use_batch_statistics(model: nn.Module) -> list[RemovableHandle]:
-    """Have every BatchNorm layer normalize with the statistics of its batch, likewise.
+    """Make every BatchNorm layer normalize with the statistics of its batch, until removed.
 
     The same as `renormalize` with `batch_moments`, but in torch's own kernel, which is several
-    times as fast and keeps less for the backward.
+    times as fast and keeps less for the backward pass.
     """
     return [
         layer.register_forward_pre_hook(_with_batch_statistics)
@@ -82,7 +82,7 @@ def _with_batch_statistics(
     if not _has_moments(x):
         return None
     mean, variance = (moment.to(x) for moment in source_moments(layer))
-    # With the layer's own moments as its scale and shift, which the layer takes off again.
+    # With the layer's own moments as scale and shift, which the layer removes again.
     scale = (variance + layer.eps).sqrt()
     shifted = F.batch_norm(x, None, None, scale, mean, training=True, eps=layer.eps)
     return (shifted.to(inputs[0].dtype), *inputs[1:])
@@ -102,7 +102,7 @@ def _per_channel(moment: Tensor, x: Tensor) -> Tensor:
 
 
 def batch_moments(x: Tensor) -> Moments | None:
-    """Mean and biased variance over the batch; None where one value a channel tells nothing."""
+    """Mean and biased variance over the batch; None if there is only one value per channel."""
     if not _has_moments(x):
         return None
     variance, mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1], correction=0)
@@ -135,7 +135,7 @@ class RunningStatistics(Recorded):
         return mean, variance
 
     def follow(self, name: str, batch: Moments, momentum: float) -> Moments:
-        """Move towards the moments of a batch; returns them as `towards`."""
+        """Move toward the moments of a batch; returns them as `towards`."""
         mean, variance = self.towards(name, batch, momentum)
         self._moments = {**self._moments, name: (mean.detach(), variance.detach())}
         return mean, variance

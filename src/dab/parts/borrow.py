@@ -1,4 +1,4 @@
-"""Borrowing a model: set up for adaptation, and given back with every flag as it was."""
+"""Borrowing a model: set up for adaptation, then returned with every flag as it was."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GUARD = threading.Lock()
 class Borrowed:
     """A model in eval mode where only `trained` parameters take gradients, until `end`.
 
-    A borrowed model that nobody adapts any more is given back when this object is collected.
+    A model is also returned when this object is garbage-collected.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -69,11 +69,11 @@ class Borrowed:
             parameter.requires_grad_(True)
 
     def until_end(self, hooks: Iterable[RemovableHandle]) -> None:
-        """Hooks on the model that are removed when it is given back."""
+        """Hooks on the model that are removed when it is returned."""
         self._hooks.extend(hooks)
 
     def end(self) -> None:
-        """Put every flag back; the second time, do nothing."""
+        """Restore every flag; does nothing the second time."""
         if self.ended:
             return
         for hook in self._hooks:
@@ -82,7 +82,7 @@ class Borrowed:
             module.training = training
         for parameter, requires_grad in self._requires_grad:
             parameter.requires_grad_(requires_grad)
-        self.ended = True  # at the end: what an interrupt leaves undone is done the next time
+        self.ended = True  # last: after an interrupt, the next call completes this
 
     def __del__(self) -> None:
         if self.__dict__.get("_lent"):
@@ -103,10 +103,10 @@ def _contiguous_input(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Keeps torch from crashing in the backward of group normalization.
 
-    On CPU (seen with torch 2.13) that backward segfaults when its input is channels-last and needs
-    no gradient itself: just what the first norm of a conv net with frozen weights gets from
-    channels-last images, and from channels-last weights whatever the images are. Any norm may
-    call it, so all of them are guarded; without a backward to come, the layout is kept.
+    On CPU (seen with torch 2.13) that backward segfaults if its input is channels-last and needs no
+    gradient itself. The first norm of a conv net with frozen weights gets such an input if the
+    images or the weights are channels-last. Any norm may call it, so all of them are guarded;
+    without gradients, the layout is kept.
     """
 
     def contiguous(value: Any) -> Any:

@@ -23,7 +23,7 @@ class RunningMean(Recorded):
         self._sum = self._weight = 0.0
 
     def follow(self, values: Iterable[float]) -> list[float]:
-        """Take in values one by one; the mean after each of them."""
+        """Add values one by one; returns the mean after each of them."""
         means = []
         for value in values:
             self._sum = self.decay * self._sum + value

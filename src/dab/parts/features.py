@@ -18,13 +18,13 @@ FeatureSource = Callable[[Tensor], Tensor] | str | None
 
 
 class Features(Recorded):
-    """Taps features out of a model's forward passes.
+    """Reads features from a model's forward passes.
 
     Args:
         model: the classifier.
         source: None takes the input of the last linear layer that runs on one row per image: the
             classifier's, in timm, torchvision, Hugging Face and plain Sequential models alike. A
-            layer's name takes that layer's output, a callable of images is asked itself.
+            layer's name takes that layer's output; a callable is called with the images.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 5))
@@ -39,6 +39,7 @@ class Features(Recorded):
         self.source = source
         self.classifier: nn.Linear | None = None  # the layer whose input was tapped last
         self._seen: list[Any] = []
+        self._numbering = False
         named = dict(model.named_modules())
         self._layers = (
             [named[source]]
@@ -48,7 +49,7 @@ class Features(Recorded):
         if not self._layers and source is None:
             raise ValueError(
                 f"{type(model).__name__} has no linear classifier whose input could be its "
-                "features: name the layer before the classifier, or give a callable: features=..."
+                "features: pass the name of the layer before it, or a callable, as features=..."
             )
 
     def __call__(self, images: Tensor, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
@@ -66,30 +67,51 @@ class Features(Recorded):
             self.rollback()
         if not seen:
             raise ValueError(
-                "no layer saw one row of features per image: name the layer before the classifier, "
-                "or give a callable: features=..."
+                "no linear layer got one row of features per image: pass the name of the layer "
+                "before the classifier, or a callable, as features=..."
             )
         where = "the classifier's input" if self.source is None else f"layer {self.source!r}"
         return output, _rows(seen[-1], len(images), where)
+
+    def rows(self, images: Tensor, forward: Callable[[], Tensor]) -> Tensor | None:
+        """Which rows of the last `classifier` the logits are, as a model may leave out some.
+
+        Found by having that layer return the numbers of its rows. None if the logits are anything
+        else than some of its outputs.
+        """
+        if self.classifier is None:
+            return None
+        self._numbering = True
+        logits, _ = self(images, forward)
+        numbers = logits[0].tolist()
+        if len(set(numbers)) < len(numbers) or set(numbers) - set(
+            range(self.classifier.out_features)
+        ):
+            return None
+        return logits[0].long()
 
     def savepoint(self) -> None:
         """Between calls, no hook is in place."""
 
     def rollback(self, token: None = None) -> None:
-        """Remove the hooks that a forward pass, or an interrupted one, has left."""
-        self._seen = []
+        """Remove the hooks of a forward pass, finished or interrupted."""
+        self._seen, self._numbering = [], False
         for layer in self._layers:
             for key, hook in list(layer._forward_hooks.items()):
                 if getattr(hook, "__self__", None) is self:
                     del layer._forward_hooks[key]
 
-    def _tap(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _tap(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> Tensor | None:
         if self.source is not None:
             self._seen.append(output)
         elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
             assert isinstance(layer, nn.Linear)
             self._seen.append(inputs[0])
+            if self._numbering and layer is self.classifier:
+                numbers = torch.arange(layer.out_features, device=output.device)
+                return numbers.to(torch.float32).expand(len(output), -1)
             self.classifier = layer
+        return None
 
 
 def check_source(model: nn.Module, source: FeatureSource) -> None:
@@ -102,7 +124,7 @@ def check_source(model: nn.Module, source: FeatureSource) -> None:
 
 
 def _eager() -> AbstractContextManager[Any]:
-    """A compiled model does not look at hooks again once it is compiled: let it run as written."""
+    """Run a compiled model eagerly, because it ignores hooks added after it was compiled."""
     if "torch._dynamo" not in sys.modules:  # then nothing can have been compiled
         return nullcontext()
     eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
@@ -113,7 +135,7 @@ def _rows(features: Any, count: int, where: str) -> Tensor:
     if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != count:
         got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
-            f"{where} must give one row of features per image, ({count}, ...), got {got}"
+            f"{where} must return one row of features per image, ({count}, ...), got {got}"
         )
     return features.flatten(1)
 

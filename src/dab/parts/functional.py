@@ -67,14 +67,14 @@ def generalized_cross_entropy(logits: Tensor, labels: Tensor, q: float) -> Tenso
 def likelihood_ratio(logits: Tensor, clip: float = 0.99) -> Tensor:
     """Soft likelihood ratio of each row, -sum_c p_c log(p_c / (1 - p_c)), with p clipped.
 
-    Unlike the entropy's, its gradient does not vanish for certain predictions before the clip.
+    Unlike that of the entropy, its gradient does not vanish for certain predictions up to the clip.
     """
     p = _at_least_float32(logits).softmax(dim=1).clamp(max=clip)
     return -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
 
 
 def uniform(classes: int) -> Tensor:
-    """A tendency that has seen nothing: every class as likely as any other."""
+    """The tendency before the first batch: all classes equally likely."""
     return torch.full((classes,), 1 / classes, dtype=torch.float64)
 
 

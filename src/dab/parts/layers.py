@@ -40,11 +40,11 @@ SCALES = ("weight", "scale", "gamma")
 
 
 def _is_norm(module: nn.Module) -> bool:
-    """One of torch's normalization layers, or a layer of its own kind that says it is a norm.
+    """One of torch's normalization layers, or a custom layer whose class is named a norm.
 
-    Libraries write their own RMSNorm, FilterResponseNorm and the like: leaves of the module
-    tree whose class is called a norm, with a scale, and whose parameters are all per-channel
-    vectors. A layer that normalizes input pixels has a mean and no scale.
+    Libraries write their own RMSNorm, FilterResponseNorm and so on: leaves of the module tree
+    with "norm" in their class name, a scale, and only per-channel vectors as parameters. A layer
+    that normalizes input pixels has a mean and no scale.
     """
     if isinstance(module, TORCH_NORMS):
         return True
@@ -58,7 +58,7 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The normalization layers of a model by name, in forward order as far as the tree knows it."""
+    """The normalization layers of a model by name, in order of definition."""
     return {name: module for name, module in model.named_modules() if _is_norm(module)}
 
 
@@ -88,7 +88,7 @@ def batch_norms(model: nn.Module) -> dict[str, BatchNorm]:
 
 
 def early_norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The norm parameters without those in the last quarter of the blocks and after the blocks.
+    """The norm parameters except those in the last quarter of the blocks and after the blocks.
 
     Blocks are children of one type in a Sequential or ModuleList, each with a norm inside: the
     transformer blocks of timm, torchvision and Hugging Face, the residual blocks of a ResNet.
@@ -102,7 +102,7 @@ def early_norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     last_early = blocks[len(blocks) - len(blocks) // 4 - 1]
     names = [name for name, _ in model.named_modules()]
     # The tree lists modules in order of definition, so whatever follows the last early block's
-    # own modules is late: the other blocks, and the final norm behind them.
+    # own modules is late: the other blocks, and the final norm after them.
     inside = [name for name in names if name == last_early or name.startswith(last_early + ".")]
     early = set(names[: names.index(inside[-1]) + 1])
     return {

@@ -1,4 +1,4 @@
-"""One lock per model, shared by whoever works on it."""
+"""One lock per model, shared by everything that uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GUARD = threading.Lock()
 
 
 def lock_of(model: nn.Module) -> threading.RLock:
-    """The lock of a model: looked up rather than kept, so that adapters can be copied."""
+    """The lock of a model; looked up, not stored, so that adapters can be copied."""
     with _GUARD:
         lock = _LOCKS.get(model)
         if lock is None:
@@ -24,7 +24,7 @@ def lock_of(model: nn.Module) -> threading.RLock:
 
 
 def _after_fork() -> None:
-    """In a forked child, threads that held locks do not exist."""
+    """In a forked child, the threads that held locks do not exist."""
     global _GUARD
     _GUARD = threading.Lock()
     _LOCKS.clear()

@@ -22,7 +22,7 @@ class NamedTensors:
         return {name: tensor.clone() for name, tensor in zip(names, self.tensors, strict=True)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over tensors of the same names and shapes, or that there are none."""
+        """Load tensors of the same names and shapes, or none."""
         if not isinstance(state, Mapping) or not all(t.is_floating_point() for t in state.values()):
             raise ValueError("it should have tensors of floats by name")
         if state and {name: tensor.shape for name, tensor in state.items()} != self.shapes:

@@ -1,4 +1,4 @@
-"""Options with ranges: declared in a constructor's signature, checked before anything happens."""
+"""Options with ranges, declared in a constructor's signature and checked before it runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers an option takes; `least` and `most` belong to them, `above` and `below` do not.
+    """The numbers an option accepts: `least` and `most` are included, `above` and `below` are not.
 
     >>> Range(0, below=1).words
     'of at least 0 and less than 1'
@@ -72,7 +72,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Meets:
-    """Any other condition on an option: a function, and what it asks for in words."""
+    """Any other condition on an option: a function, and what it requires in words."""
 
     condition: Callable[[Any], bool]
     words: str
@@ -83,8 +83,8 @@ class Meets:
 
 def _is_device(value: Any) -> bool:
     try:
-        return value is None or torch.device(value) is not None
-    except RuntimeError:
+        return value is None or not torch.empty(0, device=value).is_meta
+    except (RuntimeError, AssertionError):  # the latter from a torch without that backend
         return False
 
 
@@ -97,7 +97,7 @@ Decay = Annotated[float, Range(above=0, below=1)]
 Count = Annotated[int, Range(1, 2**31 - 1)]
 Capacity = Annotated[int, Range(1, 2**24)]
 Seed = Annotated[int, Range(0, 2**64 - 1)]
-Device = Annotated[torch.device | str | None, Meets(_is_device, "such as 'cpu' or 'cuda:0'")]
+Device = Annotated[torch.device | str | None, Meets(_is_device, "that is available, such as 'cpu'")]
 
 _NAMES = {float: "a number", int: "an integer", bool: "True or False", str: "a string"}
 
@@ -116,7 +116,7 @@ class Option:
 
     @property
     def words(self) -> str:
-        """What the option takes.
+        """What the option accepts.
 
         >>> Option("lr", Rate).words, Option("layers", Literal["all", "early"] | None).words
         ('a number greater than 0', "'all', 'early' or None")
@@ -133,15 +133,16 @@ class Option:
         try:
             return _fitted(self.annotation, value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{self.name} must be {self.words}, got {_shown(value)}") from None
+            why = str(error) or f"{self.name} must be {self.words}, got {_shown(value)}"
+            raise type(error)(why) from None
 
 
 def options_of(cls: type) -> list[Option]:
     """The options that a class declares in its constructor, in order, without the model.
 
     >>> from dab.methods import TENT
-    >>> [(option.name, option.words, option.default) for option in options_of(TENT)][:1]
-    [('lr', 'a number greater than 0', 0.00025)]
+    >>> [(option.name, option.words, option.default) for option in options_of(TENT)][:2]
+    [('optimizer', "'sgd', 'adam' or 'adamw'", 'sgd'), ('lr', 'a number greater than 0', 0.00025)]
     """
     return [option for option in _declared(cls.__init__) if option.name != "model"]  # type: ignore[misc]
 
@@ -156,7 +157,7 @@ def check_options(cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
     {'lr': 1.0}
     >>> check_options(TENT, {"momentun": 0.9})
     Traceback (most recent call last):
-    TypeError: tent has no option 'momentun', did you mean 'momentum'? It has: lr, momentum, ...
+    TypeError: tent has no option 'momentun', did you mean 'momentum'? It has: optimizer, lr, ...
     """
     known = {option.name: option for option in options_of(cls)}
     for name in options:
@@ -174,7 +175,7 @@ Init = TypeVar("Init", bound=Callable[..., None])
 def checked(init: Init) -> Init:
     """A constructor that checks its arguments first and keeps them in `self.options`.
 
-    Only the outermost constructor of a class does: those it calls get values of its own making.
+    Only the outermost constructor of a class does so, because it computes what it passes on.
     """
 
     @functools.wraps(init)
@@ -196,7 +197,7 @@ def checked(init: Init) -> Init:
             init(self, *arguments, **named)
         except BaseException:
             if "borrowed" in self.__dict__:
-                self.borrowed.end()  # what fails leaves the model as it was
+                self.borrowed.end()  # a failure leaves the model unchanged
             raise
 
     return typing.cast(Init, check_first)
@@ -210,7 +211,7 @@ def _declared(init: Callable[..., None]) -> tuple[Option, ...]:
 
 
 def _resolved(annotation: Any, init: Callable[..., None]) -> Any:
-    """An annotation as an object; Any where it names what is only imported for type checkers."""
+    """An annotation as an object; Any if it is only imported for type checkers."""
     if annotation is inspect.Parameter.empty:
         return Any
     if not isinstance(annotation, str):
@@ -224,7 +225,7 @@ def _resolved(annotation: Any, init: Callable[..., None]) -> Any:
 def _fitted(annotation: Any, value: Any) -> Any:
     """The value if it is of the annotated kind: TypeError for another type, ValueError for range.
 
-    Annotations that say nothing about plain values take anything.
+    Annotations that do not constrain plain values accept anything.
     """
     origin = typing.get_origin(annotation)
     if origin is Annotated:
@@ -248,7 +249,7 @@ def _fitted(annotation: Any, value: Any) -> Any:
     if annotation in (int, float):
         return _number(annotation, value)
     kind = annotation if origin is None else origin
-    letters = kind is Iterable and isinstance(value, str)  # nobody means these
+    letters = kind is Iterable and isinstance(value, str)  # a string is not meant
     if isinstance(kind, type) and kind is not Any and (letters or not isinstance(value, kind)):
         raise TypeError
     return value
@@ -261,12 +262,12 @@ def _fitted_to_one(kinds: tuple[Any, ...], value: Any) -> Any:
             return _fitted(kind, value)
         except (TypeError, ValueError) as error:  # noqa: PERF203
             failures.add(type(error))  # not the error, whose traceback would keep all frames
-    # If the value is of one of the types, then the range is what is wrong with it.
+    # If the value has one of the types, its range is wrong.
     raise ValueError if ValueError in failures else TypeError
 
 
 def _number(kind: type, value: Any) -> Any:
-    """An int or a finite float; a bool is neither, numbers of NumPy are both."""
+    """An int or a finite float, also of NumPy; a bool is neither."""
     if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
         raise TypeError
     if kind is int:
@@ -301,7 +302,7 @@ def _words(annotation: Any) -> str:
 
 
 def _listed(words: list[str]) -> str:
-    """Alternatives; those of a union's Literal are its own."""
+    """Alternatives, with those of a nested Literal in the same list."""
     flat = ", ".join(words[:-1]).replace(" or ", ", ")
     return f"{flat} or {words[-1]}" if flat else words[-1]
 

@@ -1,7 +1,8 @@
-"""The few numbers a method trains: their source values, their optimizer, and the way back."""
+"""The parameters that a method trains: their source values, optimizer and rollback."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dab.parts.transaction import Recorded
+from dab.parts.validation import check_names
 
 __all__ = ["TrainedParameters", "bernoulli", "total_norm"]
 
 
 def total_norm(gradients: Iterable[Tensor | None]) -> Tensor:
-    """Norm of all gradients together, as of one long vector."""
+    """Norm of all gradients, concatenated into one vector."""
     return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
 
 
@@ -61,7 +63,7 @@ class _Token:
 
 
 class TrainedParameters(Recorded):
-    """Trained parameters of a model, changed in place, with their source values kept beside them.
+    """Trained parameters of a model, changed in place, with their source values.
 
     The optimizer works on `masters`: aliases of the parameters in float32 or wider. For a
     half-precision model they are float32 copies that are written back after every change, since a
@@ -76,7 +78,7 @@ class TrainedParameters(Recorded):
         for name, parameter in parameters.items():
             if parameter.is_inference():
                 raise ValueError(
-                    f"parameter {name!r} was made under torch.inference_mode and can never be "
+                    f"parameter {name!r} was created under torch.inference_mode and cannot be "
                     "trained: build the model outside of it"
                 )
         self.names = list(parameters)
@@ -133,8 +135,8 @@ class TrainedParameters(Recorded):
         ]
         if all(gradient is None for gradient in found):
             raise RuntimeError(
-                "no trained parameter takes part in the model's output: have the model's "
-                "parameters been replaced after it was wrapped?"
+                "the model's output does not depend on any trained parameter: were the model's "
+                "parameters replaced after it was wrapped?"
             )
         return found if torch.isfinite(total_norm(found)) else None
 
@@ -176,8 +178,8 @@ class TrainedParameters(Recorded):
             for p, m in zip(self.parameters, self.masters, strict=True)
             if p.dtype != m.dtype
         ]
-        # The norm carries every NaN and infinity, and is fast. Only where it may have overflowed
-        # by itself, every number is looked at.
+        # The norm carries every NaN and infinity, and is fast. Only if it is not finite, which may
+        # be an overflow of the norm itself, every number is checked.
         norms = torch._foreach_norm(values + remembered)
         if torch.isfinite(torch.stack([norm.cpu().double() for norm in norms])).all():
             return True
@@ -256,16 +258,16 @@ class TrainedParameters(Recorded):
             self._write_back()
 
     def ensemble(self, keep: float, others: list[Tensor] | None = None) -> None:
-        """Pull the weights softly to others: theta <- keep theta + (1 - keep) theta_0.
+        """Average the weights with others: theta <- keep theta + (1 - keep) theta_0.
 
-        The others are the source's, unless given.
+        By default, the others are the source weights.
         """
         self._before_change()
         torch._foreach_lerp_(self.masters, self.source if others is None else others, 1 - keep)
         self._write_back()
 
     def restore_some(self, probability: float, generator: torch.Generator) -> None:
-        """Each single number returns to its source value with this probability."""
+        """Reset each single number to its source value with this probability."""
         self._before_change()
         for master, source in zip(self.masters, self.source, strict=True):
             chosen = bernoulli(master.numel(), probability, generator).to(master.device)
@@ -274,7 +276,7 @@ class TrainedParameters(Recorded):
         self._write_back()
 
     def restore(self) -> None:
-        """Source values, and an optimizer that remembers nothing."""
+        """Restore the source values and clear the optimizer's state."""
         if self.optimizer is not None:
             self._before_change()
             torch._foreach_copy_(self.masters, self.source)
@@ -289,7 +291,7 @@ class TrainedParameters(Recorded):
         }
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over a state; a ValueError before anything changes if it is of other parameters."""
+        """Load a state; a ValueError before anything changes if it has other parameters."""
         self.check_state_dict(state)
         self._before_change()
         for name, master in zip(self.names, self.masters, strict=True):
@@ -304,9 +306,10 @@ class TrainedParameters(Recorded):
 
     def check_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse names, shapes, precisions and optimizer entries other than these parameters'."""
-        if state.keys() != set(self.names):
-            odd = sorted(state.keys() ^ set(self.names))
-            raise ValueError(f"the state is of other parameters: only one side has {odd[:5]}")
+        try:
+            check_names(state, self.names)
+        except ValueError as error:
+            raise ValueError(f"the state has other parameters: {error}") from error
         for name, master in zip(self.names, self.masters, strict=True):
             found = {key: _kind(tensor) for key, tensor in state[name].items()}
             value = {"value": (master.dtype, master.shape)}
@@ -328,7 +331,8 @@ class TrainedParameters(Recorded):
             probe = torch.zeros(2, dtype=dtype, requires_grad=True)
             probe.grad = torch.zeros_like(probe)
             (group,) = self.optimizer.param_groups
-            options = {key: value for key, value in group.items() if key in self.optimizer.defaults}
+            taken = inspect.signature(type(self.optimizer)).parameters.keys() - {"params"}
+            options = {key: value for key, value in group.items() if key in taken}
             optimizer = type(self.optimizer)([probe], **options)
             optimizer.step()
             self._known_entries[dtype] = {

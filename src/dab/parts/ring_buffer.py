@@ -1,4 +1,4 @@
-"""The last so many rows of some tensors."""
+"""The last rows of some tensors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ class _Columns:
     """A tensor of each kind, or none at all."""
 
     kinds: tuple[Array, ...]
+
+    @property
+    def words(self) -> str:
+        return f"a list of {', '.join(kind.words for kind in self.kinds) or 'tensors'}"
 
     def fits(self, value: Any) -> bool:
         if not isinstance(value, list) or not all(isinstance(column, Tensor) for column in value):
@@ -62,7 +66,7 @@ class RingBuffer(Recorded):
         return [column[: len(self)] for column in self._columns]
 
     def push(self, *rows: Tensor) -> None:
-        """Add rows, one tensor of them for each column."""
+        """Add rows, one tensor per column."""
         if not self._columns:
             self._columns = [part.new_empty((self.capacity, *part.shape[1:])) for part in rows]
         count = len(rows[0])
@@ -91,12 +95,12 @@ class RingBuffer(Recorded):
         return {"columns": [column.clone() for column in self.columns], "pushed": self._pushed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the rows of a ring of the same capacity."""
+        """Load the rows of a ring buffer of the same capacity."""
         columns, pushed = take(state, columns=_Columns(self.kinds), pushed=Integer())
         if any(len(column) != min(pushed, self.capacity) for column in columns):
-            raise ValueError(f"the state's ring does not fit a capacity of {self.capacity}")
+            raise ValueError(f"the state's ring buffer does not fit a capacity of {self.capacity}")
         if bool(columns) != bool(pushed):
-            raise ValueError(f"the state's ring has {len(columns)} columns of {pushed} rows pushed")
+            raise ValueError(f"its ring buffer has {len(columns)} columns after {pushed} rows")
         self._pushed, self._columns = pushed, []
         for column in columns:
             self._columns.append(column.new_empty((self.capacity, *column.shape[1:])))

@@ -16,6 +16,9 @@ __all__ = ["Array", "Integer", "List", "Maybe", "Nested", "Number", "Tendency", 
 class Kind(Protocol):
     """A kind of value."""
 
+    @property
+    def words(self) -> str: ...
+
     def fits(self, value: Any) -> bool: ...
 
 
@@ -25,6 +28,10 @@ class Integer:
 
     least: int = 0
     below: int = 2**62
+
+    @property
+    def words(self) -> str:
+        return f"an integer of at least {self.least:,} and less than {self.below:,}"
 
     def fits(self, value: Any) -> bool:
         return type(value) is int and self.least <= value < self.below
@@ -36,6 +43,10 @@ class Number:
 
     least: float = -math.inf
     most: float = math.inf
+
+    @property
+    def words(self) -> str:
+        return f"a finite float{_bounds(self.least, self.most)}"
 
     def fits(self, value: Any) -> bool:
         return type(value) is float and math.isfinite(value) and self.least <= value <= self.most
@@ -53,6 +64,12 @@ class Array:
     dtype: torch.dtype | None = None
     least: float = -math.inf
     below: float = math.inf
+
+    @property
+    def words(self) -> str:
+        numbers = "floats" if self.dtype is None else str(self.dtype).removeprefix("torch.")
+        sizes = ", ".join("n" if size is None else f"{size}" for size in self.shape)
+        return f"a tensor ({sizes}) of finite {numbers}{_bounds(self.least, self.below)}"
 
     def fits(self, value: Any) -> bool:
         if not isinstance(value, Tensor) or value.ndim != len(self.shape):
@@ -73,6 +90,10 @@ class List:
 
     kind: Kind
 
+    @property
+    def words(self) -> str:
+        return f"a list, each of them {self.kind.words}"
+
     def fits(self, value: Any) -> bool:
         return isinstance(value, list) and all(map(self.kind.fits, value))
 
@@ -83,6 +104,10 @@ class Maybe:
 
     kind: Kind
 
+    @property
+    def words(self) -> str:
+        return f"{self.kind.words}, or None"
+
     def fits(self, value: Any) -> bool:
         return value is None or self.kind.fits(value)
 
@@ -90,6 +115,8 @@ class Maybe:
 @dataclass(frozen=True)
 class Nested:
     """The state of a part of the part, which checks it itself."""
+
+    words = "a dictionary"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -110,7 +137,7 @@ def take(state: Any, **kinds: Kind) -> tuple[Any, ...]:
 
     >>> take({"sum": 1.0, "weight": -1.0}, sum=Number(), weight=Number(least=0))
     Traceback (most recent call last):
-    ValueError: weight must be Number(least=0, most=inf), got -1.0
+    ValueError: weight must be a finite float of at least 0, got -1.0
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"it should have {sorted(kinds)}, but is a {type(state).__name__}")
@@ -118,8 +145,14 @@ def take(state: Any, **kinds: Kind) -> tuple[Any, ...]:
         raise ValueError(f"it should have {sorted(kinds)}, but has {sorted(state)}")
     for name, kind in kinds.items():
         if not kind.fits(state[name]):
-            raise ValueError(f"{name} must be {kind}, got {_shown(state[name])}")
+            raise ValueError(f"{name} must be {kind.words}, got {_shown(state[name])}")
     return tuple(state[name] for name in kinds)
+
+
+def _bounds(least: float, most: float) -> str:
+    bounds = (("of at least", least), ("up to", most))
+    given = [f"{words} {bound:,}" for words, bound in bounds if math.isfinite(bound)]
+    return "".join(f" {words}" for words in given)
 
 
 def _shown(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from torch import Tensor
 
 from dab.parts.options import Option
+from dab.parts.validation import check_names
 
 __all__ = ["restore", "snapshot"]
 
@@ -30,9 +31,7 @@ def restore(memory: Any, saved: Mapping[str, Any], classes: int, optional: Any =
     A tensor that starts as None has one number for each class. Of the parts, only the `optional`
     one may have been left out, and stays as it is.
     """
-    names = {field.name for field in fields(memory)}
-    if saved.keys() != names:
-        raise ValueError(f"it should have {sorted(names)}, but has {sorted(saved)}")
+    check_names(saved, [field.name for field in fields(memory)])
     hints = get_type_hints(type(memory), include_extras=True)
     for name, value in saved.items():
         fresh = getattr(memory, name)

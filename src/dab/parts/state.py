@@ -1,4 +1,4 @@
-"""The state of an adapter as plain data, and the proof that another one may resume from it."""
+"""The state of an adapter as plain data, and the checks before another one resumes from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from dab.parts import snapshot as memories
 from dab.parts.schema import Integer
 from dab.parts.state_file import check_leaves, checksum, same_state, weights_fingerprint
 from dab.parts.step import Totals
-from dab.parts.validation import check_images
+from dab.parts.transaction import Recorded
+from dab.parts.validation import check_images, check_names
 
 if TYPE_CHECKING:
     from dab.adapter import Adapter
@@ -28,13 +29,13 @@ FORMAT = 2
 # Options that may differ: what follows from them is in the state, or changes no number.
 FREE_OPTIONS = ("seed", "device", "source_images")
 
-# The model is asked about images of a state whose stream it has not seen, up to this size.
+# An adapter that has seen no images runs the model on a blank image of the state, up to this size.
 LARGEST_IMAGE = 2**24  # bytes
 
 
 @dataclass
 class State:
-    """A state that was checked, as objects of the adapter's own."""
+    """A checked state, as objects that belong to the adapter."""
 
     classes: int | None
     images_like: Tensor | None
@@ -74,9 +75,9 @@ def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
 
 
 def check_state(adapter: Adapter, state: Any, allow_options: bool) -> State:
-    """A state as objects that an adapter can take over; a ValueError says what is wrong with it.
+    """A state as objects that an adapter can use; a ValueError says what is wrong with it.
 
-    Cheap checks come first, and what is declared is checked before memory is spent on it.
+    Cheap checks come first, and declared sizes are checked before memory is allocated.
     """
     try:
         _check_header(adapter, state)
@@ -119,13 +120,12 @@ def _check_header(adapter: Adapter, state: Any) -> None:
     found = state.get("format"), state.get("method")
     if found != (FORMAT, adapter.name) or type(found[0]) is not int:
         raise ValueError(
-            f"it is of method {found[1]!r} in format {found[0]!r}, not of {adapter.name!r} in "
-            f"format {FORMAT}"
+            f"it was saved by method {found[1]!r} (format {found[0]!r}), expected {adapter.name!r} "
+            f"(format {FORMAT})"
         )
     names = {"format", "method", "options", "source", "checksum", "generator", *adapter.constants}
     names |= {field.name for field in fields(State)} - {"constants"}
-    if state.keys() != names:
-        raise ValueError(f"only one side has {sorted(state.keys() ^ names, key=str)}")
+    check_names(state, names)
 
 
 def _different_options(own: Mapping[str, Any], found: Any) -> dict[str, str]:
@@ -220,9 +220,12 @@ def _memory(
             raise ValueError("it has a memory, and this method has none")
         return None
     parts = {field.name: getattr(memory, field.name) for field in fields(memory)}
-    name, buffer = next(
-        ((name, part) for name, part in parts.items() if hasattr(part, "storage")), ("", None)
-    )
+    buffers = {
+        name: part
+        for name, part in parts.items()
+        if isinstance(part, Recorded) and hasattr(part, "storage")
+    }
+    name, buffer = next(iter(buffers.items()), ("", None))
     try:
         if buffer is not None and saved[name] is not None:
             _check_images(buffer.storage.capacity, saved[name]["storage"], like)
@@ -261,18 +264,21 @@ def _totals(found: Mapping[str, Any]) -> Totals:
 
 
 def _check_fit(adapter: Adapter, classes: Any, like: Any) -> None:
-    """Refuse a state of another image shape or class count, by asking the model itself."""
+    """Refuse a state of another image shape or class count, by running the model."""
     if type(classes) is not int or not isinstance(like, Tensor) or like.ndim != 4 or len(like):
-        raise ValueError("it does not say which images and how many classes it is of")
-    what = f"it is of {like.dtype} images {tuple(like.shape[1:])} in {classes} classes"
+        raise ValueError("image shape or class count is missing")
+    what = f"it is for {like.dtype} images {tuple(like.shape[1:])} in {classes} classes"
     if adapter.images_like is not None:
         if like.shape != adapter.images_like.shape or like.dtype != adapter.images_like.dtype:
             own = adapter.images_like
-            raise ValueError(f"{what}, the stream so far of {own.dtype} {tuple(own.shape[1:])}")
+            raise ValueError(f"{what}, the stream so far has {own.dtype} {tuple(own.shape[1:])}")
         found = adapter.classes
     else:
         if math.prod(like.shape[1:]) * like.itemsize > LARGEST_IMAGE:
-            raise ValueError(f"{what}, too large to try: adapt to one batch of them, then load")
+            raise ValueError(
+                f"{what}, too large to check on an adapter that has seen no images: run one "
+                "batch, then load"
+            )
         found = _classes_of(adapter, like, what)
     if found != classes:
         raise ValueError(f"{what}, but the model returns {found} classes")

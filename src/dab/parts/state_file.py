@@ -1,4 +1,4 @@
-"""States that prove themselves: what may be in one, whether it is unharmed, and files of them."""
+"""What a state may contain, its checksum, and files of states."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, A
 
 
 def check_leaves(state: Any) -> None:
-    """Refuse what no state has: odd types and layouts, sizes without content, NaN and infinity."""
+    """Refuse what no state has: other types, other layouts, sizes without content, NaN."""
     for path, value in _leaves(state):
         if isinstance(value, Tensor):
             _check_tensor(path, value)
@@ -64,7 +64,7 @@ def _check_tensor(path: str, tensor: Tensor) -> None:
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout != torch.strided:
         raise ValueError(f"{path} is not a plain dense tensor")
     if tensor.is_meta or tensor.is_quantized or tensor.is_complex():
-        raise ValueError(f"{path} is a tensor without plain numbers")
+        raise ValueError(f"{path} has an unsupported dtype")
     # A small file can declare a huge tensor whose rows all share one storage.
     if not tensor.is_contiguous() and tensor.untyped_storage().nbytes() < tensor.nbytes:
         raise ValueError(f"{path} declares more numbers than it holds")
@@ -87,7 +87,7 @@ def checksum(state: Any) -> str:
 
 
 def weights_fingerprint(tensors: Iterable[Tensor]) -> str:
-    """A hash over numbers, whatever they are called."""
+    """A hash over numbers, whatever their names."""
     digest = hashlib.sha256()
     for tensor in tensors:
         _update(digest, tensor)
@@ -106,23 +106,23 @@ def same_state(a: Any, b: Any) -> bool:
 
 
 def save_file(state: Mapping[str, Any], path: str | PathLike[str]) -> None:
-    """Write a state; nobody ever sees half a file."""
+    """Write a state atomically."""
     with files.aside(_location(path)) as unfinished:
         torch.save(state, unfinished)
 
 
 def load_file(path: str | PathLike[str]) -> Any:
-    """Read a state; nothing in the file is executed, and no memory is spent before it is used."""
+    """Read a state; runs no code from the file, and maps it instead of copying it."""
     file = _location(path)
     if not file.is_file():
-        raise FileNotFoundError(f"there is no state file {file}")
+        raise FileNotFoundError(f"state file {file} does not exist")
     try:
         if isinstance(file, Path):
             return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         content = io.BytesIO(file.read_bytes())
         return torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # torch fails in many ways on what is not its own
-        raise ValueError(f"{file} is not a readable state: {error}") from error
+        raise ValueError(f"{file} is not a file written by save(), or is damaged") from error
 
 
 def _location(path: str | PathLike[str]) -> files.Location:

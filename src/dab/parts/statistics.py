@@ -1,4 +1,4 @@
-"""Which statistics BatchNorm layers normalize with: one choice, for any method."""
+"""Which statistics BatchNorm layers normalize with: one option for all methods."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["Statistics", "StatisticsKind"]
 
 StatisticsKind = Literal["source", "batch", "ema"]
 
-# In "ema", the images of an answer count against so many before them. Chosen with DAB on a
-# BatchNorm net and held-out corruptions; see docs/methods.md.
+# With "ema", a batch of n images has a weight of n / (n + RECENT). Chosen with DAB on a BatchNorm
+# net and held-out corruptions; see docs/methods.md.
 RECENT = 16
 
 
 class Statistics(RunningStatistics):
-    """The statistics that the BatchNorm layers of a model normalize with; the layers' own stay.
+    """The statistics that BatchNorm layers normalize with; their own buffers do not change.
 
     Args:
         model: the classifier. Without BatchNorm layers that track statistics, nothing changes.
         kind: "source" (the layers' own), of the "batch", or "ema": running averages over the
-            stream that start at the source's. An answer to n images first moves them by
-            n / (n + 16), so that batches follow a new domain at once, and single images work;
-            other forward passes weigh their images in likewise, and move nothing. "train" is for
+            stream that start at the source's. A prediction for n images first moves them by
+            n / (n + 16), so that batches follow a new domain at once and single images work.
+            Other forward passes use the same mixture without moving the averages. "train" is for
             methods that mark their training passes: as in torch's train mode, these use the
-            batch's statistics and move running averages, by which answers are normalized.
+            batch's statistics and move running averages, which predictions are normalized with.
     """
 
     def __init__(self, model: nn.Module, kind: StatisticsKind | Literal["train"]) -> None:
@@ -48,7 +48,7 @@ class Statistics(RunningStatistics):
         self._answering = self._training = self._moving = False
 
     def hooks(self, model: nn.Module) -> list[RemovableHandle]:
-        """Hooks that have the layers of a model use these statistics until they are removed."""
+        """Hooks that make the layers of a model use these statistics until they are removed."""
         if self.kind == "source":
             return []
         if self.kind == "batch":
@@ -56,12 +56,12 @@ class Statistics(RunningStatistics):
         return renormalize(model, self._used)
 
     def reset(self) -> None:
-        """Back to the source's."""
+        """Return to the source statistics."""
         self._moments = self._source
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """For a forward pass that answers a batch of the stream."""
+        """For a forward pass that predicts a batch of the stream."""
         self._answering = True
         try:
             yield
@@ -70,7 +70,7 @@ class Statistics(RunningStatistics):
 
     @contextmanager
     def training(self, move: bool) -> Iterator[None]:
-        """For a forward pass in train mode; a second net's must not move the averages."""
+        """For a forward pass in train mode; `move` updates the averages, not for a second net."""
         self._training, self._moving = True, move
         try:
             yield
@@ -91,6 +91,6 @@ class Statistics(RunningStatistics):
             assert isinstance(layer, BatchNorm)
             mean, variance = (moment.detach() for moment in batch)
             values = x.numel() // x.shape[1]
-            unbiased = variance * (values / (values - 1))  # as torch's running variance is
+            unbiased = variance * (values / (values - 1))  # like torch's running variance
             self.follow(name, (mean, unbiased), 0.1 if layer.momentum is None else layer.momentum)
         return batch

@@ -1,4 +1,4 @@
-"""A teacher: the trained parameters again, following the student slowly."""
+"""A teacher: a second set of the trained parameters that slowly follows the student."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Teacher(Recorded):
         return {name: value.clone() for name, value in zip(names, self._values, strict=True)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the values of a teacher of the same parameters."""
+        """Load the values of a teacher of the same parameters."""
         for name, value in zip(self._weights.names, self._values, strict=True):
             if state[name].shape != value.shape:
                 raise ValueError(f"the state's teacher has another shape of parameter {name!r}")

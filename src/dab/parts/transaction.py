@@ -1,9 +1,8 @@
-"""Calls that happen wholly or not at all: savepoints, and the way back to them.
+"""Atomic calls: savepoints, and how to return to them.
 
-A `Savepoint` is taken before anything changes, and costs little: what changes by assignment needs
-a reference, small bookkeeping a copy, and what changes in place (weights, stored images) is copied
-just before it does, and only there. Going back can be repeated: when it is interrupted itself, the
-next attempt completes it.
+A `Savepoint` is taken before anything changes, and is cheap: what changes by assignment needs a
+reference, small bookkeeping a copy, and what changes in place (weights, stored images) is copied
+just before it changes. A rollback can be repeated: if it is interrupted, the next one completes it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Recorded:
     """
 
     def savepoint(self) -> Any:
-        """What `rollback` needs to know; recording starts."""
+        """Start recording; returns what `rollback` needs."""
         return dict(vars(self))
 
     def rollback(self, token: Any) -> None:
@@ -42,7 +41,7 @@ class Recorded:
         vars(self).update(token)
 
     def release(self) -> None:
-        """The savepoint is not needed any more; recording ends."""
+        """Stop recording; the savepoint is no longer needed."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -103,7 +102,7 @@ def _disabled(method: Callable[..., Any]) -> Callable[..., Any]:
 def _uncompiled(method: Callable[..., Any]) -> Callable[..., Any]:
     """Under `torch.compile(adapter)`, bookkeeping runs as it is written; a compiled model stays so.
 
-    Without torch's compiler loaded nobody can have compiled anything, and loading it takes seconds.
+    If torch's compiler is not loaded, nothing is compiled, and loading it takes seconds.
     """
     return _disabled(method) if "torch._dynamo" in sys.modules else method
 
@@ -129,7 +128,7 @@ class Savepoint:
     @torch.inference_mode(False)
     @torch.no_grad()
     def rollback(self) -> None:
-        """Bring everything back as it was."""
+        """Restore everything."""
         attributes = vars(self._adapter)
         for name in attributes.keys() - self._attributes.keys() - {"_savepoint"}:
             del attributes[name]
@@ -152,7 +151,7 @@ class Savepoint:
             vars(output).update(deepcopy(self._output))
 
     def release(self) -> None:
-        """Let go of what was copied."""
+        """Drop the copies."""
         for part, _ in self._tokens:
             part.release()
 

@@ -18,8 +18,8 @@ from dab.utils.files import Location
 __all__ = ["TRACE", "BufferView", "Looks", "Sheet", "Shot", "buffer_view", "read_trace"]
 
 TRACE = "trace.npz"
-LARGEST = 256 * 2**20  # bytes of such a file; a usual one has some MB
-WINDOWS = 60  # into which a stream is cut to measure rates
+LARGEST = 256 * 2**20  # bytes of a trace; most have a few MB
+WINDOWS = 60  # into which a stream is split to measure rates
 
 Trace = Mapping[str, NDArray[Any]]
 
@@ -29,7 +29,7 @@ class Sheet:
     """Images side by side, eight per row."""
 
     labels: tuple[int, ...]
-    classes: int  # different ones among the labels
+    classes: int  # distinct labels
     image: str  # a data URI
 
 
@@ -44,7 +44,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class Looks:
-    """The buffer's classes and ages at some moments; the same lengths throughout."""
+    """The buffer's classes and ages at the moments `at`."""
 
     at: tuple[int, ...]  # images seen
     classes: int

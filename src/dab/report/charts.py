@@ -1,4 +1,4 @@
-"""What the charts of a stream show, and how far their axes go."""
+"""What the charts of a stream show, and the ranges of their axes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dab.report.rows import Row, Scores
+from dab.report.rows import ReportRow, Scores
 
 __all__ = ["CostChart", "Highlight", "SizeChart", "SizeLine", "cost_chart", "highlights"]
 __all__ += ["size_chart"]
@@ -44,12 +44,12 @@ class CostChart:
     """Cost against error."""
 
     rows: tuple[str, ...]  # ids, by error
-    most: float  # multiples of the source model's processor time
+    most: float  # multiples of the source model's CPU time
     low: int
     high: int
 
 
-def highlights(rows: Sequence[Row]) -> tuple[Highlight, ...]:
+def highlights(rows: Sequence[ReportRow]) -> tuple[Highlight, ...]:
     """The source model, the best row, and the worst of those that are worse than the source."""
     done = _finished(rows)
     source = next((row for row, _ in done if row.is_source), None)
@@ -65,10 +65,10 @@ def highlights(rows: Sequence[Row]) -> tuple[Highlight, ...]:
     return tuple(found)
 
 
-def size_chart(rows: Sequence[Row]) -> SizeChart | None:
+def size_chart(rows: Sequence[ReportRow]) -> SizeChart | None:
     """None unless some line has at least two sizes."""
     done = _finished(rows)
-    lines: dict[str, list[tuple[int, Row]]] = {}
+    lines: dict[str, list[tuple[int, ReportRow]]] = {}
     for row, _ in done:
         if row.capacity is not None:
             lines.setdefault(row.label.line, []).append((row.capacity, row))
@@ -92,7 +92,7 @@ def size_chart(rows: Sequence[Row]) -> SizeChart | None:
     )
 
 
-def cost_chart(rows: Sequence[Row]) -> CostChart | None:
+def cost_chart(rows: Sequence[ReportRow]) -> CostChart | None:
     """None unless at least two rows have a cost."""
     done = [(row, scores, scores.cost) for row, scores in _finished(rows) if scores.cost]
     if len(done) < 2:
@@ -104,7 +104,7 @@ def cost_chart(rows: Sequence[Row]) -> CostChart | None:
     )
 
 
-def _finished(rows: Iterable[Row]) -> list[tuple[Row, Scores]]:
+def _finished(rows: Iterable[ReportRow]) -> list[tuple[ReportRow, Scores]]:
     return [(row, row.scores) for row in rows if row.scores is not None]
 
 

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import Result
 from dab.report.collect import Collected, whole_runs
-from dab.report.streams import Stream
+from dab.report.streams import StreamSection
 from dab.utils.typed_json import canonical
 
 __all__ = ["ComparedRow", "Comparison", "compare"]
@@ -29,6 +29,7 @@ class ComparedRow:
     error: float
     other_error: float
     difference: float  # in points; below 0: the first folder is better
+    worse: bool  # the first folder, after rounding as in a table
     deviation: float | None  # of the difference between seeds, if there are several
     identical: bool  # whether every single prediction is the same
 
@@ -58,7 +59,10 @@ class _Entry:
 
 
 def compare(
-    here: Collected, streams: Sequence[Stream], there: Collected, others: Sequence[Stream]
+    here: Collected,
+    streams: Sequence[StreamSection],
+    there: Collected,
+    others: Sequence[StreamSection],
 ) -> Comparison:
     """Compare two folders on the seeds that both have.
 
@@ -70,7 +74,7 @@ def compare(
     for key, entries in mine.items():
         rest = theirs.get(key, [])
         for entry in list(entries):
-            # With several rows of one key, the one that was made in exactly the same way.
+            # If several rows have one key, prefer the one with the same identity.
             match = next((other for other in rest if other.row == entry.row), None)
             match = match or next(iter(rest), None)
             if match is not None and entry.results.keys() & match.results.keys():
@@ -87,8 +91,8 @@ def compare(
     )
 
 
-def _entries(collected: Collected, streams: Sequence[Stream]) -> dict[str, list[_Entry]]:
-    """Finished rows by what they have to share with those of another folder."""
+def _entries(collected: Collected, streams: Sequence[StreamSection]) -> dict[str, list[_Entry]]:
+    """Finished rows, by what a row of another folder must share to be compared with them."""
     results: dict[str, dict[int, Result]] = {}
     for run in whole_runs(collected.runs):
         if run.result is not None:
@@ -113,6 +117,7 @@ def _compared(mine: _Entry, theirs: _Entry) -> ComparedRow:
     seeds = sorted(mine.results.keys() & theirs.results.keys())
     pairs = [(mine.results[seed], theirs.results[seed]) for seed in seeds]
     differences = [a.error - b.error for a, b in pairs]
+    difference = fmean(differences)
     return ComparedRow(
         stream=mine.stream,
         row=mine.row,
@@ -121,7 +126,8 @@ def _compared(mine: _Entry, theirs: _Entry) -> ComparedRow:
         seeds=tuple(seeds),
         error=fmean(a.error for a, _ in pairs),
         other_error=fmean(b.error for _, b in pairs),
-        difference=fmean(differences),
+        difference=difference,
+        worse=round(difference, 1) > 0,
         deviation=stdev(differences) if len(seeds) > 1 else None,
         identical=all(a.predictions == b.predictions for a, b in pairs),
     )

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dab.report.buffer_view import Looks
 from dab.report.report import Report
-from dab.report.rows import Row
-from dab.report.streams import Stream
+from dab.report.rows import ReportRow
+from dab.report.streams import StreamSection
 from dab.utils import files
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
     "legend.frameon": False,
-    "pdf.fonttype": 42,  # letters stay letters
+    "pdf.fonttype": 42,  # text stays text
     "svg.fonttype": "none",
-    "svg.hashsalt": "dab",  # for the same bytes every time
+    "svg.hashsalt": "dab",  # so that the bytes are reproducible
 }
 
-# Than the source model, as in page.css.
+# Better or worse than the source model, as in page.css.
 BETTER, WORSE = np.array([10, 72, 240]) / 255, np.array([214, 30, 60]) / 255
 
 
@@ -59,7 +59,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def _name(stream: Stream, streams: Sequence[Stream]) -> str:
+def _name(stream: StreamSection, streams: Sequence[StreamSection]) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", stream.title.lower()).strip("-")
     same = [other for other in streams if other.title == stream.title]
     return name if len(same) == 1 else f"{name}-{same.index(stream) + 1}"
@@ -72,8 +72,8 @@ def _saved(figure: Figure, suffix: str) -> bytes:
     return content.getvalue()
 
 
-def _figures(report: Report, stream: Stream) -> Iterator[tuple[str, Figure]]:
-    kinds: dict[str, Callable[[Report, Stream], Figure | None]] = {
+def _figures(report: Report, stream: StreamSection) -> Iterator[tuple[str, Figure]]:
+    kinds: dict[str, Callable[[Report, StreamSection], Figure | None]] = {
         "stream": _over_stream,
         "domains": _domains,
         "sizes": _sizes,
@@ -97,18 +97,18 @@ def _new(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _look(report: Report, row: Row) -> dict[str, Any]:
+def _look(report: Report, row: ReportRow) -> dict[str, Any]:
     return {
         "color": report.styles[row.method].light,
         "linestyle": DASHES[row.label.variant % len(DASHES)],
     }
 
 
-def _marker(report: Report, row: Row) -> str:
+def _marker(report: Report, row: ReportRow) -> str:
     return MARKERS[report.styles[row.method].shape % len(MARKERS)]
 
 
-def _mark_domains(axes: Axes, stream: Stream, *, named: bool = True) -> None:
+def _mark_domains(axes: Axes, stream: StreamSection, *, named: bool = True) -> None:
     if stream.ends is None:
         return
     for end in stream.ends[:-1]:
@@ -125,7 +125,7 @@ def _mark_domains(axes: Axes, stream: Stream, *, named: bool = True) -> None:
             )
 
 
-def _over_stream(report: Report, stream: Stream) -> Figure | None:
+def _over_stream(report: Report, stream: StreamSection) -> Figure | None:
     rows = [row for row in stream.rows if row.curve.raw]
     if not rows:
         return None
@@ -142,7 +142,7 @@ def _over_stream(report: Report, stream: Stream) -> Figure | None:
     return figure
 
 
-def _domains(report: Report, stream: Stream) -> Figure | None:
+def _domains(report: Report, stream: StreamSection) -> Figure | None:
     rows = [(row, row.scores) for row in stream.rows if row.scores is not None]
     if not rows:
         return None
@@ -178,7 +178,7 @@ def tints(difference: NDArray[np.float64]) -> NDArray[np.float64]:
     return (1 - strength) + strength * color
 
 
-def _sizes(report: Report, stream: Stream) -> Figure | None:
+def _sizes(report: Report, stream: StreamSection) -> Figure | None:
     chart = stream.sizes
     if chart is None:
         return None
@@ -208,7 +208,7 @@ def _sizes(report: Report, stream: Stream) -> Figure | None:
     return figure
 
 
-def _cost(report: Report, stream: Stream) -> Figure | None:
+def _cost(report: Report, stream: StreamSection) -> Figure | None:
     chart = stream.cost
     if chart is None:
         return None
@@ -222,12 +222,14 @@ def _cost(report: Report, stream: Stream) -> Figure | None:
         color = report.styles[row.method].light
         axes.plot(cost, error, _marker(report, row), color=color, markersize=5)
     axes.set(xlim=(0, 1.25 * chart.most), ylim=(chart.low, chart.high))
-    axes.set(xlabel="processor time, multiples of a plain forward", ylabel="error in %")
+    axes.set(xlabel="CPU time, multiples of a plain forward", ylabel="error in %")
     _name_points(report, axes, points)
     return figure
 
 
-def _name_points(report: Report, axes: Axes, points: Sequence[tuple[Row, float, float]]) -> None:
+def _name_points(
+    report: Report, axes: Axes, points: Sequence[tuple[ReportRow, float, float]]
+) -> None:
     """Labels next to their points, each where it covers no point and no other label."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Bbox
@@ -259,7 +261,7 @@ def _name_points(report: Report, axes: Axes, points: Sequence[tuple[Row, float, 
         taken.append(box)
 
 
-def _buffer(report: Report, stream: Stream, row: Row, looks: Looks) -> Figure:
+def _buffer(report: Report, stream: StreamSection, row: ReportRow, looks: Looks) -> Figure:
     """Classes in the stream and in the buffer, variety and age over time, images of one moment."""
     from matplotlib.figure import Figure
 

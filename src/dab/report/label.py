@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+import dab
 from dab.benchmark.results.identity import RunCard
 from dab.report.palette import title
+from dab.utils.text import assignments
 
 __all__ = ["Facts", "Label", "facts", "label"]
 
@@ -25,13 +27,13 @@ class Facts:
     method: str
     capacity: int | None
     options: Mapping[str, Any]  # those that are not the defaults, without the capacity
-    update_every: Any  # the option of that name, default or not
+    follow_size: Collection[str]  # options that equal the capacity because they scale with it
     details: Mapping[str, str]  # everything else on the card
 
 
 @dataclass(frozen=True)
 class Label:
-    """A row's names for different places."""
+    """The names of a row, by where they are shown."""
 
     title: str  # of the method
     options: str  # all that are not the defaults, as on the command line
@@ -52,9 +54,17 @@ def facts(card: RunCard) -> Facts:
         card.method,
         card.capacity,
         {name: value for name, value in card.changed_options().items() if name != "capacity"},
-        card.options.get("update_every"),
+        _follow_size(card),
         details,
     )
+
+
+def _follow_size(card: RunCard) -> Collection[str]:
+    """Updating whenever the buffer has been replaced once, say, is the same rule at every size."""
+    if card.method not in dab.methods():
+        return ()
+    scaling = dab.method(card.method).scales_with_capacity
+    return [name for name in scaling if card.options.get(name) == card.capacity]
 
 
 def label(streams: Sequence[Sequence[Facts]]) -> list[list[Label]]:
@@ -77,14 +87,14 @@ def _name(row: Facts, rows: Sequence[Facts]) -> Label:
         name
         for name in _distinct(name for other in siblings for name in other.options)
         if len({_text(other.options.get(name, "default")) for other in siblings}) > 1
-        and not all(_follows_size(name, other) for other in siblings)
+        and not all(name in other.follow_size for other in siblings)
     ]
     printed = title(row.method)
-    said = [f"{name}={row.options[name]}" for name in telling if name in row.options]
+    said = assignments({name: row.options[name] for name in telling if name in row.options})
     size = [] if row.capacity is None else [f"M={row.capacity}"]
     spaced = [] if row.capacity is None else [f"M\u00a0=\u00a0{row.capacity}"]  # on one line
     inside = ", ".join([*spaced, *said])
-    rest = {name: value for name, value in row.options.items() if not _follows_size(name, row)}
+    rest = {name: value for name, value in row.options.items() if name not in row.follow_size}
     return Label(
         title=printed,
         options=_written(row.options),
@@ -96,12 +106,7 @@ def _name(row: Facts, rows: Sequence[Facts]) -> Label:
 
 
 def _written(options: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in options.items())
-
-
-def _follows_size(name: str, row: Facts) -> bool:
-    """Updating whenever the buffer has been replaced once is the same rule at every size."""
-    return name == "update_every" and row.update_every == row.capacity
+    return " ".join(assignments(options))
 
 
 def _key(row: Facts) -> tuple[str, int | None, str]:
@@ -154,7 +159,7 @@ def _with_remark(label: Label, remark: str) -> Label:
 
 
 def _words(name: str, values: Collection[str]) -> dict[str, str]:
-    """How each value of a detail is written; hashes only as far as it takes to tell them apart.
+    """How each value of a detail is written; hashes are shortened, but stay distinct.
 
     >>> _words("code", {"1a2b3c4d", "1a2bffff"})["1a2bffff"], _words("compute.precision", {"bf16"})
     ('code 1a2bf', {'bf16': 'bf16'})

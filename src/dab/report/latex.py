@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dab.report.report import Report
-from dab.report.rows import Row, Scores
+from dab.report.rows import ReportRow, Scores
 from dab.report.tables import Column, Line
 
 __all__ = ["tables"]
+
+COLORS = "Bold: best; red: worse than the source model."
 
 ESCAPES = {"\\": r"\textbackslash{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"}}
 ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -36,8 +38,7 @@ def tables(report: Report) -> str:
                 [
                     r"\begin{table}",
                     r"\centering",
-                    rf"\caption{{{caption} Bold: best; red: worse than the source model."
-                    rf"{_star(lines)}}}",
+                    rf"\caption{{{' '.join([caption, COLORS, table.note]).strip()}}}",
                     rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
                     r"\toprule",
                     f"{' & '.join(heads)} \\\\",
@@ -56,11 +57,6 @@ def _text(caption: str) -> str:
     return escaped(caption).replace("±", r"$\pm$")
 
 
-def _star(lines: Sequence[str]) -> str:
-    starred = any("*" in line for line in lines)
-    return " *: not in the paper, from its authors' benchmark." if starred else ""
-
-
 def _name(line: Line) -> str:
     words = [escaped(line.title)]
     if line.options:
@@ -71,15 +67,14 @@ def _name(line: Line) -> str:
 def _cells(line: Line, columns: Sequence[Column], report: Report) -> list[str]:
     cells = []
     for column in columns:
-        row: Row | None = None
+        row: ReportRow | None = None
         if column.stream in line.rows:
             row = report.row(line.rows[column.stream])
         scores = None if row is None else row.scores
         cells.append("" if scores is None else _error(scores))
         if column.published:
             number = None if scores is None else scores.published
-            star = "" if number is None or number.source == "paper" else "*"
-            cells.append("" if number is None else f"{number.error:.1f}{star}")
+            cells.append("" if number is None else number.text)
     return cells
 
 

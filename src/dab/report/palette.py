@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, cycle
+from itertools import count
 from typing import NamedTuple
 
 import dab
@@ -25,7 +25,8 @@ BACKGROUND = Color("#ffffff", "#14181f")
 WORSE = Color("#c4122f", "#ff7a85")  # than the source model; no method is red
 
 # Distinguishable on both backgrounds with every kind of color vision, and with a contrast of at
-# least 3:1; tests/integration/test_report.py computes both.
+# least 3:1; tests/integration/test_report.py computes both. A method declares the number of its
+# color: 0 is the gray, 1 the first of `COLORS`.
 SOURCE = Color("#3d4347", "#868d96")
 COLORS = (
     Color("#d87d13", "#f0761f"),
@@ -52,7 +53,7 @@ class Style:
 
 
 def title(method: str) -> str:
-    """The method's name as papers print it; of a method that is not installed, its plain name.
+    """The method's name as papers print it; the plain name if the method is not installed.
 
     >>> title("dab"), title("mine")
     ('DAB', 'mine')
@@ -76,28 +77,26 @@ def order(method: str) -> tuple[int, str]:
 def styles(methods: Iterable[str]) -> dict[str, Style]:
     """A style for each of these methods, in order.
 
-    A built-in method has the same color in every report, unless more are shown than there are
-    colors apart from its own. Other methods get colors that are free.
+    A method that declares a color has it in every report, and no new method changes that. Other
+    methods get free colors, and repeat them if there are more methods than colors.
 
     >>> styles(["dab", "tent"])["dab"] == styles(["dab", "mine"])["dab"]
     True
     """
     shown = sorted(set(methods), key=order)
-    known = sorted(filter(_is_built_in, dab.methods()), key=order)
-    shapes = {name: place for place, name in enumerate(dict.fromkeys([*known, *shown]))}
-    chosen: dict[str, Color] = {}
-    for name, color in zip(known, chain([SOURCE], cycle(COLORS)), strict=False):
-        if name in shown and color not in chosen.values():
-            chosen[name] = color
-    free = [color for color in COLORS if color not in chosen.values()]
-    others = (name for name in shown if name not in chosen)
-    chosen |= dict(zip(others, cycle(free or COLORS), strict=False))
-    return {name: Style(title(name), *chosen[name], shapes[name]) for name in shown}
+    numbers: dict[str, int] = {}
+    for name in shown:
+        declared = vars(_class(name) or Adapter).get("color")  # not that of a base class
+        if declared is not None and declared not in numbers.values():
+            numbers[name] = declared
+    free = (number for number in count(1) if number not in numbers.values())
+    numbers |= zip([name for name in shown if name not in numbers], free, strict=False)
+    return {name: Style(title(name), *_color(numbers[name]), numbers[name]) for name in shown}
+
+
+def _color(number: int) -> Color:
+    return COLORS[(number - 1) % len(COLORS)] if number else SOURCE
 
 
 def _class(method: str) -> type[Adapter] | None:
     return dab.method(method) if method in dab.methods() else None
-
-
-def _is_built_in(method: str) -> bool:
-    return dab.method(method).__module__.startswith("dab.")

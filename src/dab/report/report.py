@@ -10,22 +10,22 @@ from dab.report.buffer_view import BufferView
 from dab.report.collect import Run, collect
 from dab.report.compare import Comparison, compare
 from dab.report.palette import Style, styles
-from dab.report.rows import Row
+from dab.report.rows import ReportRow
 from dab.report.runs import RunView, make_run_views
-from dab.report.streams import Stream, make_streams
+from dab.report.streams import StreamSection, make_streams
 from dab.report.tables import Table, make_tables, to_csv
 from dab.report.traces import Traces
 from dab.report.words import Term, glossary
 from dab.utils.files import Location
 
-__all__ = ["Buffer", "Report", "gather"]
+__all__ = ["BufferPanel", "Report", "gather"]
 
-# Characters that all buffers together may take: a page of 500 runs stays below 5 MB.
+# Characters that all buffers together may take, so that a page of 500 runs stays below 5 MB.
 ROOM = 2_800_000
 
 
 @dataclass(frozen=True)
-class Buffer:
+class BufferPanel:
     """The buffer of one seed of a row."""
 
     run: str
@@ -38,19 +38,19 @@ class Report:
     """A folder of runs, with every number that the page, the figures and the tables show."""
 
     title: str
-    headline: str  # how much there is
+    headline: str  # counts of runs, methods and streams
     styles: Mapping[str, Style]  # by method
-    streams: tuple[Stream, ...]
+    streams: tuple[StreamSection, ...]
     tables: tuple[Table, ...]
     csv: str  # all finished rows
     runs: Mapping[str, RunView]  # by folder
-    buffers: tuple[Buffer, ...]
-    buffers_left_out: int  # for lack of room
+    buffers: tuple[BufferPanel, ...]
+    buffers_left_out: int  # because the page would become too large
     problems: tuple[Problem, ...]
     glossary: tuple[Term, ...]
     comparison: Comparison | None
 
-    def row(self, row_id: str) -> Row:
+    def row(self, row_id: str) -> ReportRow:
         return next(row for stream in self.streams for row in stream.rows if row.id == row_id)
 
 
@@ -106,9 +106,11 @@ def _count(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def _buffers(streams: Sequence[Stream], traces: Traces) -> tuple[tuple[Buffer, ...], int]:
+def _buffers(
+    streams: Sequence[StreamSection], traces: Traces
+) -> tuple[tuple[BufferPanel, ...], int]:
     """The buffers of one seed of each row, as many as there is room for; how many are left out."""
-    found: list[Buffer] = []
+    found: list[BufferPanel] = []
     room = ROOM
     rows = sorted(_buffered(streams), key=lambda place: place[0])
     for number, (_, row) in enumerate(rows):
@@ -119,11 +121,11 @@ def _buffers(streams: Sequence[Stream], traces: Traces) -> tuple[tuple[Buffer, .
         room -= size
         if room < 0:
             return tuple(found), len(rows) - number
-        found.append(Buffer(row.runs[0], row.id, view))
+        found.append(BufferPanel(row.runs[0], row.id, view))
     return tuple(found), 0
 
 
-def _buffered(streams: Sequence[Stream]) -> Iterable[tuple[int, Row]]:
+def _buffered(streams: Sequence[StreamSection]) -> Iterable[tuple[int, ReportRow]]:
     """Finished rows with a buffer, each with its rank within its method."""
     for stream in (stream for stream in streams if not stream.in_pieces):
         rows = [

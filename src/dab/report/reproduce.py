@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -15,6 +13,7 @@ from dab.benchmark.tasks import TASKS, TaskFactory, task_factory
 from dab.benchmark.tasks.imagenet import PAPER_TAG
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting
+from dab.utils.text import assignments
 
 __all__ = ["Command", "repeat"]
 
@@ -22,7 +21,7 @@ USUAL = {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1}
 
 
 class Command(NamedTuple):
-    """A command, and what it needs that the card does not say."""
+    """A command, and what it needs that is not on the card."""
 
     method: str  # with its options
     text: str
@@ -58,16 +57,11 @@ def repeat(card: RunCard, samples: int | None = None) -> Command:
 
 def _options(card: RunCard, notes: list[str]) -> list[str]:
     method = card.method
-    defaults: Mapping[str, inspect.Parameter] = {}
-    if method in dab.methods():
-        defaults = inspect.signature(dab.method(method)).parameters
-    else:
+    if method not in dab.methods():
         notes.append(f"{method} is not built in: add --import with the file that defines it")
     words = []
-    for name, value in card.options.items():
-        if name in defaults and defaults[name].default == value:
-            continue
-        word = f"{name}={value}"
+    for name, value in card.changed_options().items():
+        (word,) = assignments({name: value})
         if _is_read_as(word, name, value):
             words.append(word)
         else:
@@ -125,7 +119,7 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
                 f"given; their hash is {card.source_images}"
             )
     if factory and not factory.has_corruptions:
-        pass  # it has domains of its own
+        pass  # the data set has its own domains
     elif unknown := [name for name in domains if name not in CORRUPTIONS + HELD_OUT]:
         notes.append(f"the domains {', '.join(unknown)} are not built-in corruptions")
     elif domains == HELD_OUT:
@@ -140,7 +134,7 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
         notes.append(f"--samples may also have been {' or '.join(map(str, others))}")
     if factory and factory.needs_root:
         pass  # the folder decides
-    elif factory is None or samples != factory.images:  # naming all images makes another run
+    elif factory is None or samples != factory.images:  # naming all images is another run
         words += ["--samples", str(samples)]
         if factory is None or factory.images is None:
             notes.append(f"leave out --samples if {data.name} has exactly {samples:,} images")
@@ -150,7 +144,7 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
 
 
 def _samples(card: RunCard, whole: int | None, parts: int) -> list[int]:
-    """How many images each part of the stream had; for a piece, every number that is possible."""
+    """How many images each part of the stream had; for a piece, all possible numbers."""
     samples, shard = card.data.samples, card.shard
     if shard is None or shard.number is None or whole is not None:
         return [(whole or samples) // parts]

@@ -13,7 +13,7 @@ from dab.benchmark.results.published import Published
 from dab.report.collect import Run
 from dab.report.label import Label
 
-__all__ = ["Curve", "Row", "Scores", "make_rows", "smooth"]
+__all__ = ["Curve", "PublishedError", "ReportRow", "Scores", "make_rows", "smooth"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,20 @@ class Curve:
 
     raw: tuple[float, ...]  # per window
     smooth: tuple[float, ...]  # mean over neighboring windows of the same domain
+
+
+@dataclass(frozen=True)
+class PublishedError:
+    """The published error of a row."""
+
+    error: float  # in %
+    text: str  # with a star if the table explains it
+    source: str  # who published it
+    starred: bool
+
+    @classmethod
+    def of(cls, found: Published) -> PublishedError:
+        return cls(found.error, str(found), found.source, found.starred)
 
 
 @dataclass(frozen=True)
@@ -35,18 +49,18 @@ class Scores:
     source_error: float
     difference: float  # to the source model, in points
     differences: Mapping[str, float] | None  # by domain; None: no source run of the same seeds
-    worse: bool  # than the source model, as far as a table shows
+    worse: bool  # than the source model, after rounding as in a table
     worse_domains: int | None  # how many of the domains are
     rank: int  # by error among the rows of the stream, from 1
     leading: bool  # the best row of its method
-    published: Published | None
+    published: PublishedError | None
     update_rate: float  # calls that updated, in %
     memory: float  # MiB
-    cost: float | None  # processor time in multiples of the source model's
+    cost: float | None  # CPU time in multiples of the source model's
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """A method with its options on one stream."""
 
     id: str
@@ -66,7 +80,7 @@ def make_rows(
     labels: Sequence[Label],
     window: int,
     ends: Sequence[int] | None,
-) -> tuple[Row, ...]:
+) -> tuple[ReportRow, ...]:
     """A row for each group of runs that differ only in the seed.
 
     Args:
@@ -81,19 +95,19 @@ def make_rows(
     rows = []
     for (name, group), label in zip(groups.items(), labels, strict=True):
         done = [run for run in group if run.result is not None]
-        underway = [run for run in group if run.result is None]
-        shown = done or underway  # runs in progress count only if none has finished
+        unfinished = [run for run in group if run.result is None]
+        shown = done or unfinished  # runs in progress count only if none has finished
         card = shown[0].card
         paired = [sources.get(run.card.source_id) for run in shown]
         rows.append(
-            Row(
+            ReportRow(
                 id=name,
                 method=card.method,
                 label=label,
                 is_source=card.is_source,
                 capacity=card.capacity,
-                runs=tuple(name for run in [*done, *underway] for name in run.names),
-                in_progress=len(underway),
+                runs=tuple(name for run in [*done, *unfinished] for name in run.names),
+                in_progress=len(unfinished),
                 curve=_curve([run.windows for run in shown], window, ends),
                 difference=_difference(shown, paired, window, ends),
                 scores=scores.get(name),
@@ -135,7 +149,7 @@ def _scores(runs: Sequence[Run]) -> dict[str, Scores]:
             leading=all(
                 other.error >= row.error for other in found.values() if other.method == row.method
             ),
-            published=row.published,
+            published=PublishedError.of(row.published) if row.published else None,
             update_rate=100 * row.update_rate,
             memory=row.peak_memory_mib,
             cost=None if unit is None else round(seconds / unit, 3),
@@ -144,7 +158,7 @@ def _scores(runs: Sequence[Run]) -> dict[str, Scores]:
 
 
 def _curve(windows: Sequence[Sequence[float]], window: int, ends: Sequence[int] | None) -> Curve:
-    """Means over the seeds, as far as all of them have come."""
+    """Means over the seeds, up to the end of the shortest."""
     means = [fmean(column) for column in zip(*windows, strict=False)]
     smoothed = smooth(means, window, ends)
     return Curve(*(tuple(round(value, 2) for value in values) for values in (means, smoothed)))

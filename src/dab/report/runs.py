@@ -17,7 +17,7 @@ __all__ = ["Outcome", "RunView", "State", "make_run_views"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a finished run."""
+    """The outcome of a finished run."""
 
     error: float  # in %
     updates: int
@@ -31,7 +31,7 @@ class State:
     seen: int  # images
     samples: int
     share: float  # in %
-    time: float  # seconds since 1970, when it last said so
+    time: float  # of the last report, in seconds since 1970
     error: float | None  # in %, so far
 
 

@@ -9,39 +9,39 @@ from dab.benchmark.results.tables import SHORT
 from dab.report.charts import CostChart, Highlight, SizeChart, cost_chart, highlights, size_chart
 from dab.report.collect import Collected, Run, whole_runs
 from dab.report.label import Label, facts, label
-from dab.report.rows import Row, make_rows
+from dab.report.rows import ReportRow, make_rows
 from dab.report.traces import Traces
 from dab.report.words import opening
 
-__all__ = ["Stream", "make_streams"]
+__all__ = ["StreamSection", "make_streams"]
 
 
 @dataclass(frozen=True)
-class Stream:
-    """One kind of stream, and all that was run on it."""
+class StreamSection:
+    """A stream, and all rows that were run on it."""
 
     id: str
     data: str
     setting: str
     title: str
     detail: str
-    opening: str  # what came out, in words
+    opening: str  # the outcome, in words
     samples: int
     window: int  # images per window
     domains: tuple[str, ...]
     short: tuple[str, ...]  # their names in tables
     ends: tuple[int, ...] | None  # images seen at the end of each domain; None: mixed
     in_pieces: bool  # split over several adapters, so there is no common time
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     highlights: tuple[Highlight, ...]
     sizes: SizeChart | None
     cost: CostChart | None
 
-    def row(self, row_id: str) -> Row:
+    def row(self, row_id: str) -> ReportRow:
         return next(row for row in self.rows if row.id == row_id)
 
 
-def make_streams(collected: Collected, traces: Traces) -> tuple[Stream, ...]:
+def make_streams(collected: Collected, traces: Traces) -> tuple[StreamSection, ...]:
     """The streams of the runs, in their order."""
     streams: dict[str, list[Run]] = {}
     for run in collected.runs:
@@ -64,7 +64,7 @@ def _grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def _stream(
     name: str, groups: dict[str, list[Run]], labels: Sequence[Label], traces: Traces
-) -> Stream:
+) -> StreamSection:
     runs = [run for group in groups.values() for run in group]
     card = runs[0].card
     data = max((run.card.data for run in runs), key=lambda data: data.samples)
@@ -76,7 +76,7 @@ def _stream(
     ends = None if sizes is None else tuple(sum(sizes[: n + 1]) for n in range(len(sizes)))
     title = f"{data.name}, {card.setting_title}"
     rows = make_rows(groups, labels, runs[0].window, ends)
-    return Stream(
+    return StreamSection(
         id=name,
         data=data.name,
         setting=card.setting_title,
@@ -101,5 +101,5 @@ def _domain_sizes(runs: Sequence[Run], traces: Traces) -> Sequence[int]:
     data = runs[0].card.data
     finished = next((run for run in runs if run.result is not None), None)
     sizes = None if finished is None else traces.domain_sizes(finished.names[0])
-    # Corruptions are applied to the same images, so every domain has as many.
+    # Corruptions are applied to the same images, so all domains have the same size.
     return sizes or [data.samples // len(data.domains)] * len(data.domains)

@@ -7,9 +7,10 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dab.benchmark.results.published import STAR
 from dab.report.palette import order
-from dab.report.rows import Row
-from dab.report.streams import Stream
+from dab.report.rows import ReportRow
+from dab.report.streams import StreamSection
 from dab.report.words import caption
 
 __all__ = ["Column", "Line", "Table", "make_tables", "to_csv"]
@@ -49,11 +50,12 @@ class Table:
 
     setting: str
     caption: str
+    note: str  # explains the stars, if there are any
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
 
 
-def make_tables(streams: Sequence[Stream]) -> tuple[Table, ...]:
+def make_tables(streams: Sequence[StreamSection]) -> tuple[Table, ...]:
     """A table for each setting."""
     return tuple(
         _table(setting, [stream for stream in streams if stream.setting == setting])
@@ -61,9 +63,9 @@ def make_tables(streams: Sequence[Stream]) -> tuple[Table, ...]:
     )
 
 
-def _table(setting: str, streams: Sequence[Stream]) -> Table:
+def _table(setting: str, streams: Sequence[StreamSection]) -> Table:
     names = [stream.data for stream in streams]
-    found: dict[tuple[str, str, int | None], dict[str, Row]] = {}
+    found: dict[tuple[str, str, int | None], dict[str, ReportRow]] = {}
     for stream in streams:
         for row in stream.rows:
             key = row.method, row.label.options, row.capacity
@@ -83,11 +85,13 @@ def _table(setting: str, streams: Sequence[Stream]) -> Table:
         )
         for stream in streams
     ]
-    words = caption(row for stream in streams for row in stream.rows)
-    return Table(setting, words, tuple(columns), tuple(lines))
+    every = [row for stream in streams for row in stream.rows]
+    numbers = [row.scores.published for row in every if row.scores is not None]
+    note = STAR if any(number is not None and number.starred for number in numbers) else ""
+    return Table(setting, caption(every), note, tuple(columns), tuple(lines))
 
 
-def to_csv(streams: Sequence[Stream]) -> str:
+def to_csv(streams: Sequence[StreamSection]) -> str:
     """All finished rows with all digits, one per line, for other programs."""
     domains = list(dict.fromkeys(domain for stream in streams for domain in stream.domains))
     text = io.StringIO()

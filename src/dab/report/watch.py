@@ -58,10 +58,10 @@ def application(
 
     Args:
         out: the folder of the results; it may still be empty.
-        every: seconds after which an open page asks for news.
-        hosts: names under which it may be asked, in addition to localhost; 0.0.0.0: any. Other
-            names are refused, so that no other site that a browser has open can read the page
-            through a name of its own.
+        every: seconds after which an open page requests new data.
+        hosts: host names to accept in addition to localhost; 0.0.0.0: any. Other names are
+            refused, so that no other site can read the page through a name that it controls
+            (DNS rebinding).
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -82,7 +82,7 @@ def application(
 
     def news(request: Request) -> Response:
         try:
-            # Rounded to minutes, or the data would never stay the same.
+            # Rounded to minutes; otherwise the data would change with every request.
             found = {**to_json(gather(out)), "now": time.time() // 60 * 60}
         except (ValueError, OSError) as error:
             return Response(json.dumps({"error": str(error)}), 500, media_type="application/json")
@@ -161,7 +161,7 @@ def _impatient(patience: float) -> Any:
     class Impatient(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            # A small buffer in the kernel, or it would hide for long whether the client reads.
+            # A small kernel buffer; a large one would hide for long that the client does not read.
             connection = transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
             self._unread, self._timer = 0, self.loop.call_later(patience, self._look)
@@ -173,12 +173,12 @@ def _impatient(patience: float) -> Any:
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
-                self._timer.cancel()  # the request is complete: now the client waits for us
+                self._timer.cancel()  # the request is complete: the client is waiting
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            if self.cycle.response_complete:  # else the next request was there already
-                self._wait()  # for the client to read, and to ask again
+            if self.cycle.response_complete:  # otherwise the next request has already arrived
+                self._wait()  # until the client reads and sends the next request
 
         def _wait(self) -> None:
             self._timer.cancel()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import dab
 from dab.benchmark.tasks import TASKS, task_factory
 from dab.report.palette import order, title
-from dab.report.rows import Row, Scores
+from dab.report.rows import ReportRow, Scores
 from dab.streams import Setting
 
 __all__ = ["Term", "caption", "glossary", "opening"]
@@ -23,8 +23,8 @@ class Term:
     meaning: str
 
 
-def opening(stream: str, domains: int, rows: Sequence[Row]) -> str:
-    """What came out on a stream, in a few sentences."""
+def opening(stream: str, domains: int, rows: Sequence[ReportRow]) -> str:
+    """The outcome on a stream, in a few sentences."""
     done = [(row, row.scores) for row in rows if row.scores is not None]
     if not done:
         return f"On {stream}, no run has finished yet."
@@ -55,8 +55,8 @@ def opening(stream: str, domains: int, rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _best(adapted: Sequence[tuple[Row, Scores]], domains: int) -> str:
-    """On the lowest error; rows that a table shows with the same error share it."""
+def _best(adapted: Sequence[tuple[ReportRow, Scores]], domains: int) -> str:
+    """Who has the lowest error; rows that are equal after rounding share it."""
     _, scores = adapted[0]
     shared = [row.label.phrase for row, s in adapted if f"{s.error:.1f}" == f"{scores.error:.1f}"]
     names, one = _listed(shared[:3]), len(shared) == 1
@@ -91,15 +91,15 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _worse(adapted: Sequence[tuple[Row, Scores]]) -> list[str]:
-    """On the rows that lose against not adapting, worst first; the best row was named already."""
+def _worse(adapted: Sequence[tuple[ReportRow, Scores]]) -> list[str]:
+    """Which rows are worse than not adapting, worst first; the best row was named already."""
     worse = [
         f"{row.label.phrase} at {scores.error:.1f} %" for row, scores in adapted if scores.worse
     ]
     if not worse:
         return ["No method is worse than the source model on average."] if len(adapted) > 1 else []
     if len(worse) == len(adapted):
-        return []  # said of the best
+        return []  # the sentence on the best row says so
     worse.reverse()
     if len(worse) > 3:
         return [
@@ -137,7 +137,7 @@ def _counted(scores: Sequence[Scores]) -> str:
     return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
-def caption(rows: Iterable[Row]) -> str:
+def caption(rows: Iterable[ReportRow]) -> str:
     """What the numbers of a table are."""
     scores = [row.scores for row in rows if row.scores is not None]
     if any(one.deviation is not None for one in scores):
@@ -167,7 +167,7 @@ def glossary(
         ),
         Term("M", "Capacity: how many images the method's buffer holds."),
         Term("updates", "Share of the calls in which the method changed the model."),
-        Term("cost", "Processor time as a multiple of the source model's on the same stream."),
+        Term("cost", "CPU time as a multiple of the source model's on the same stream."),
     ]
     for name in sorted(methods, key=order):
         if name in dab.methods():

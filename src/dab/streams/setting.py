@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 from dab.streams import orders
 from dab.utils.suggest import unknown
 
-__all__ = ["Setting", "Shift"]
+__all__ = ["SYNTAX", "Setting", "Shift"]
 
 Shift = Literal["continual", "reset_each_shift", "gradual", "mixed"]
+
+SYNTAX = (
+    f"correlated[:DELTA], {', '.join(get_args(Shift))}; each of the last {len(get_args(Shift))} "
+    "also with +correlated[:DELTA], and all also with +window:N"
+)
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,8 @@ class Setting:
             delta = float("nan")
         known = shift in get_args(Shift) and plus + order in ("", "+correlated")
         if not known or delta != delta:
-            raise ValueError(
-                f"{unknown('setting', text, [*get_args(Shift), 'correlated'])}, correlated:DELTA, "
-                "the first four with +correlated or +correlated:DELTA, and all with +window:N"
-            )
+            names = [*get_args(Shift), "correlated"]
+            raise ValueError(f"{unknown('setting', text, names)}. A setting is {SYNTAX}")
         return cls(cast(Shift, shift), bool(plus), delta, window)
 
     def __str__(self) -> str:

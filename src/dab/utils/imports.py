@@ -1,4 +1,4 @@
-"""Imports the user's own code by module name or file path."""
+"""Imports of the user's own code, and of packages that are optional."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-__all__ = ["import_own"]
+__all__ = ["import_own", "require"]
 
 
 def import_own(module: str) -> ModuleType:
@@ -21,6 +22,19 @@ def import_own(module: str) -> ModuleType:
         return _file(module) if module.endswith(".py") else importlib.import_module(module)
     except ImportError as error:
         raise ValueError(f"cannot import {module}: {error}") from error
+
+
+def require(module: str, extra: str) -> Any:
+    """Imports an optional package; the error names the extra that installs it.
+
+    >>> require("no_such_package", extra="ray")
+    Traceback (most recent call last):
+    ImportError: No module named 'no_such_package': pip install 'dab-tta[ray]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{error}: pip install 'dab-tta[{extra}]'", name=module) from error
 
 
 def _file(file: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -9,10 +10,16 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["each", "leave_interrupts_to_the_parent"]
+__all__ = ["each", "leave_interrupts_to_the_parent", "usable_cores"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux may allow fewer cores than exist
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def each(

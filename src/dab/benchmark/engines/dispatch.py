@@ -15,7 +15,7 @@ from dab.benchmark.results.result import Result
 from dab.benchmark.running import claims
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.progress_file import Progress
-from dab.benchmark.running.run import Interrupted
+from dab.benchmark.running.run import Interrupted, read_result
 from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
@@ -26,7 +26,7 @@ TICK = 0.05  # seconds between two questions whether a run has ended
 LOOK = 1.0  # seconds between two looks at the progress of runs
 LOOKS = 20  # runs per look: thousands would be too much for a storage
 LATE = 10.0  # seconds that a result may take to become visible
-RETRY = 1.0  # seconds between two looks at a run that another process is making
+RETRY = 1.0  # seconds between two looks at a run that another process is executing
 LOSSES = 3  # times that a run may lose its process without progress in between
 
 
@@ -35,7 +35,7 @@ def dispatch(jobs: Sequence[Job], engine: Engine, view: View) -> list[Result | F
 
     Args:
         jobs: include the source run of each stream, which the others of the stream wait for.
-        engine: makes the runs; it is closed at the end.
+        engine: executes the runs; it is closed at the end.
         view: is told of the progress.
     """
     looked = 0.0
@@ -168,8 +168,9 @@ class _Grid:
         """A job may start, unless its result exists."""
         job = self.jobs[number]
         try:
-            folder = job.folder(self._streams[job.stream_key], source_error)
-            result = Result.read(folder)
+            card = job.card(self._streams[job.stream_key], source_error)
+            folder = job.out / card.run_id
+            result = read_result(folder, card)
         except Exception as error:  # other cells can still run
             self._fail(number, Failure.of(error))
             return

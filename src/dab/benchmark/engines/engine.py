@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,10 +51,7 @@ class Resources:
 
 
 class Engine(ABC):
-    """Runs jobs. Results go to the storage, never through the engine.
-
-    The first line of an engine's docstring describes it on the command line.
-    """
+    """Runs jobs. Results go to the storage, never through the engine."""
 
     takes: ClassVar[Sequence[str]] = ()  # of the special resources: "address", "gpus", "slurm"
     in_process: ClassVar[bool] = False  # whether runs share this process and its memory
@@ -84,11 +80,6 @@ class Engine(ABC):
     def close(self) -> None:
         """Ask active runs to save a checkpoint and stop, wait for them, and clean up."""
 
-    @classmethod
-    def summary(cls) -> str:
-        """What the engine does, in one line."""
-        return (inspect.getdoc(cls) or "").partition("\n")[0]
-
 
 ENGINES: Registry[type[Engine]] = Registry("engine")
 
@@ -106,5 +97,5 @@ def engine_class(name: str, resources: Resources) -> type[Engine]:
     for option, flag in SPECIAL.items():
         if getattr(resources, option) not in (None, {}) and option not in engine.takes:
             takers = [other for other in ENGINES if option in ENGINES[other].takes]
-            raise ValueError(f"{flag} applies to the engine {' or '.join(takers)}, not to {name}")
+            raise ValueError(f"{flag} requires engine {' or '.join(takers)}")
     return engine

@@ -16,7 +16,7 @@ class Failure:
         summary: one line.
         details: a traceback, unless the summary is enough.
         lost: its process or machine died, and another may resume from the last checkpoint.
-        claimed: another process that shares the folder of results is making the run.
+        claimed: another process that shares the folder of results is executing the run.
 
     >>> Failure.of(ValueError("capacity must be at least 1, got 0"))
     Failure(summary='ValueError: capacity must be at least 1, got 0', details='', lost=False, ...)

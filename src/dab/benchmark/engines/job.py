@@ -9,6 +9,7 @@ from types import ModuleType
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.engines.failure import Failure
+from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import Result
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.loggers import create_logger
@@ -68,9 +69,9 @@ class Job:
         """The stream that the cell's method sees."""
         return stream_of(self.cell, _task(self.task), self.cache)
 
-    def folder(self, stream: Stream, source_error: float | None) -> Location:
-        """The folder of the result."""
-        return self.out / identity_card(self.cell, _task(self.task), stream, source_error).run_id
+    def card(self, stream: Stream, source_error: float | None) -> RunCard:
+        """The identity of the run."""
+        return identity_card(self.cell, _task(self.task), stream, source_error)
 
 
 @cache

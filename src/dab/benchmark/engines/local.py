@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from dab.benchmark.engines.engine import Engine, Resources, Runs, register_engin
 from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job
 from dab.benchmark.running.run import Watch
+from dab.utils.parallel import usable_cores
 
 __all__ = ["Local", "runs_at_once"]
 
@@ -38,9 +38,7 @@ def runs_at_once(resources: Resources) -> int:
         return 1 if is_one else max(1, torch.cuda.device_count())
     if torch.device(resources.device).type != "cpu":
         return 1
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux may allow fewer cores than exist
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, cores // resources.threads)
+    return max(1, usable_cores() // resources.threads)
 
 
 @register_engine("local")

@@ -13,6 +13,7 @@ from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import work
 from dab.benchmark.engines.local import runs_at_once
 from dab.benchmark.running.run import Watch
+from dab.utils.imports import require
 
 __all__ = ["Ray"]
 
@@ -45,11 +46,7 @@ class Ray(Engine):
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         if is_local:  # Ray reads this on import, and then listens on loopback only
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        try:
-            import ray
-        except ImportError as error:
-            raise ValueError(f"{error}: pip install 'dab-tta[ray]'") from error
-        self._ray: Any = ray
+        ray = self._ray = require("ray", extra="ray")
         own: dict[str, Any] = {
             "num_cpus": runs_at_once(resources) * resources.threads,
             "include_dashboard": False,

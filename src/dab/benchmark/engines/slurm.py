@@ -15,8 +15,9 @@ from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import Job, work
 from dab.benchmark.engines.local import runs_at_once
 from dab.benchmark.running.run import Watch
+from dab.utils.imports import require
 
-__all__ = ["Submitit"]
+__all__ = ["Slurm"]
 
 LOGS = Path("submitit")  # in the current folder, like Slurm's own logs
 MINUTES = 240  # per run; one that takes longer is queued again and resumes
@@ -25,8 +26,8 @@ LOOK = 5.0  # seconds between two looks at the jobs of a cluster
 PATIENCE = 60.0  # seconds that stopped runs have to save their checkpoints
 
 
-@register_engine("submitit")
-class Submitit(Engine):
+@register_engine("slurm")
+class Slurm(Engine):
     """Job arrays of Slurm; --address local runs them on this machine.
 
     All runs that may start become one job array.
@@ -40,13 +41,10 @@ class Submitit(Engine):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        try:
-            import submitit
-        except ImportError as error:
-            raise ValueError(f"{error}: pip install 'dab-tta[slurm]'") from error
+        submitit = require("submitit", extra="slurm")
         cluster = resources.address or "slurm"
         if cluster not in ("slurm", "local"):
-            raise ValueError(f"the address for submitit must be slurm or local, got {cluster!r}")
+            raise ValueError(f"the address for slurm must be slurm or local, got {cluster!r}")
         if cluster == "local":
             check_device(resources.device)
         if resources.gpus_per_run % 1:

@@ -25,4 +25,4 @@ class View:
         """A run has lost its process, and another will resume it."""
 
     def claimed(self, cell: Cell, failure: Failure) -> None:
-        """A run waits for the result of another process, which is making it."""
+        """A run waits for the result of another process, which is executing it."""

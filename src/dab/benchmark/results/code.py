@@ -6,7 +6,9 @@ any of these import, directly or through others, at the top of a file or inside 
 
 **What does not.** `EXCLUDED`: what runs, stores, shows or schedules, but never touches an image, a
 logit or a label. Whatever such code hands to a run (options, the list of images, weights) is on the
-run's card by its content.
+run's card by its content. Saving and loading of states is excluded too: a resumed run has the same
+numbers as one without interruption. Nor do comments, docstrings and layout count: what is hashed is
+the syntax tree.
 
 Imports are read from the source, without running it. Imports for type checkers do not count.
 `CATALOGS` import every method just to register it, so only the names that are really taken from
@@ -23,7 +25,7 @@ from collections.abc import Collection, Iterator
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dab.utils.fingerprint import fingerprint
 
@@ -38,8 +40,11 @@ EXCLUDED = (
     "dab.benchmark",
     "dab.cli",
     "dab.data.errors",
+    "dab.parts.locks",
+    "dab.parts.snapshot",
+    "dab.parts.state",
+    "dab.parts.state_file",
     "dab.report",
-    "dab.serve",
     "dab.testing",
     "dab.utils",
 )
@@ -67,8 +72,9 @@ def own_code(classes: Collection[type], package: Path = PACKAGE) -> str:
         classes: of the method, the model's layers and the stream's images.
         package: folder of the package, if it is not the one that is running.
     """
-    own = _sources(classes, package)
-    return fingerprint(*_outside_sources(classes), *chain(*sorted(own.items())))
+    own = sorted(_sources(classes, package).items())
+    outside = map(_code, _outside_sources(classes))
+    return fingerprint(*outside, *chain(*((module, _code(text)) for module, text in own)))
 
 
 def modules_of(classes: Collection[type], package: Path = PACKAGE) -> set[str]:
@@ -96,6 +102,25 @@ def _sources(classes: Collection[type], package: Path) -> dict[str, str]:
 def _outside_sources(classes: Collection[type]) -> list[str]:
     bases = {base for cls in classes for base in cls.__mro__}
     return [file.read_text() for file in sorted({*filter(None, map(_outside, bases))})]
+
+
+@lru_cache(maxsize=1024)
+def _code(text: str) -> str:
+    """The syntax tree of a source text without its docstrings, as text."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return repr(_plain(tree))
+
+
+def _plain(value: Any) -> Any:
+    """A syntax tree as tuples. Empty fields are left out: newer versions of Python add some."""
+    if isinstance(value, ast.AST):
+        filled = ((name, _plain(of)) for name, of in ast.iter_fields(value) if of not in (None, []))
+        return type(value).__name__, *filled
+    return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
 def _counts(module: str) -> bool:

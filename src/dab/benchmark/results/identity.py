@@ -1,15 +1,14 @@
-"""A run's identity: everything that its numbers depend on, and the ids made from it."""
+"""A run's identity: what its numbers depend on, how to read them, and the ids made from it."""
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import dab
+from dab.benchmark.cell import changed_options
 from dab.streams import Setting
 from dab.utils.typed_json import canonical, from_json, to_json
 
@@ -23,7 +22,7 @@ __all__ = [
     "ShardCard",
 ]
 
-FORMAT = 2  # of cards, results and checkpoints; those of format 1 do not say so
+FORMAT = 3  # of cards, results and checkpoints; those of format 1 do not say so
 
 
 class FormatError(ValueError):
@@ -77,7 +76,10 @@ class ShardCard:
 
 @dataclass(frozen=True)
 class RunCard:
-    """Everything that the numbers of a run depend on.
+    """Everything that the numbers of a run depend on, and what they are compared with.
+
+    The latter cannot change a number and is in no id: `source_error`, `published_as`, and the
+    version of dab, whose code is covered by `code`.
 
     >>> card = RunCard(
     ...     method="tent", code="0a", options={"lr": 1e-3}, setting="mixed", seed=0, batch_size=64,
@@ -89,6 +91,8 @@ class RunCard:
     True
     >>> replace(card, seed=1).run_id == card.run_id, replace(card, seed=1).group_id == card.group_id
     (False, True)
+    >>> replace(card, source_error=49.0).run_id == card.run_id
+    True
     """
 
     method: str
@@ -113,7 +117,7 @@ class RunCard:
         if isinstance(found, Mapping) and found.get("format") != FORMAT:
             written = found.get("format")
             is_newer = type(written) is int and written > FORMAT
-            raise FormatError(f"made by {'a newer' if is_newer else 'an older'} version of dab")
+            raise FormatError(f"written by {'a newer' if is_newer else 'an older'} version of dab")
         card = from_json(cls, found)
         if not card.data.domains:
             raise ValueError("data.domains must not be empty")
@@ -124,28 +128,35 @@ class RunCard:
         found: dict[str, Any] = to_json(self)
         return found
 
+    def _hashed(self) -> dict[str, Any]:
+        """What can change a number."""
+        card = self.to_json()
+        del card["source_error"], card["published_as"]
+        card["versions"].pop("dab", None)
+        return card
+
     @cached_property
     def run_id(self) -> str:
-        """The name of the run's folder: a hash of everything on the card."""
-        return _hash(self.to_json())
+        """The name of the run's folder: a hash of everything that can change its numbers."""
+        return _hash(self._hashed())
 
     @cached_property
     def group_id(self) -> str:
         """The same for runs that differ only in the seed; pieces of a stream count as one run."""
-        card = self.without_shard().to_json()
-        return _hash({k: v for k, v in card.items() if k not in ("seed", "source_error")})
+        card = self.without_shard()._hashed()
+        return _hash({k: v for k, v in card.items() if k != "seed"})
 
     @cached_property
     def stream_id(self) -> str:
         """The same for runs of any method and seed on the same kind of stream and model."""
-        card = self.without_shard().to_json()
+        card = self.without_shard()._hashed()
         return _hash({k: card[k] for k in ("data", "model", "setting", "batch_size", "shard")})
 
     @cached_property
     def source_id(self) -> str:
         """The same for a run and the source run that it is compared with."""
-        card = self.without_shard().to_json()
-        own = ("method", "code", "options", "source_images", "source_error", "published_as")
+        card = self.without_shard()._hashed()
+        own = ("method", "code", "options", "source_images")
         return _hash({k: v for k, v in card.items() if k not in own})
 
     def without_shard(self) -> RunCard:
@@ -184,15 +195,8 @@ class RunCard:
         return self.setting if self.shard is None else f"{self.setting}, {self.shard}"
 
     def changed_options(self) -> dict[str, Any]:
-        """Options that differ from the defaults; all options if the method is not known here."""
-        if self.method not in dab.methods():
-            return dict(self.options)
-        defaults = inspect.signature(dab.method(self.method)).parameters
-        return {
-            name: value
-            for name, value in self.options.items()
-            if name not in defaults or value != defaults[name].default
-        }
+        """Options that differ from the defaults; all if the method is not registered."""
+        return changed_options(self.method, self.options)
 
 
 def _hash(content: Mapping[str, Any]) -> str:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import dab
 from dab.benchmark.cell import Cell
-from dab.benchmark.running.evaluation import asks_for
 from dab.data.corruptions import CORRUPTIONS
+from dab.registry import asks_for
 
 if TYPE_CHECKING:
     from dab.benchmark.results.result import Result
     from dab.benchmark.tasks.task import Task
 
-__all__ = ["Published", "column", "published", "source_mismatch"]
+__all__ = ["STAR", "Published", "column", "published", "source_mismatch"]
+
+STAR = "*: not in the paper, from its authors' benchmark."
 
 TOLERANCE = 1.0  # points between a source model's error and the published one
 
@@ -26,6 +28,14 @@ class Published(NamedTuple):
 
     error: float
     source: str
+
+    @property
+    def starred(self) -> bool:
+        """Whether a table marks it with a star, which `STAR` explains."""
+        return self.source != "paper"
+
+    def __str__(self) -> str:
+        return f"{self.error:.1f}{'*' if self.starred else ''}"
 
 
 def published(

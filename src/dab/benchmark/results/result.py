@@ -16,7 +16,7 @@ from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.typed_json import canonical, from_json, parse, to_json
 
-__all__ = ["Problem", "Result", "read_run_file", "results"]
+__all__ = ["Problem", "Result", "count_outdated", "read_run_file", "results"]
 
 logger = logging.getLogger("dab")
 
@@ -28,8 +28,8 @@ LARGEST = 16 * 2**20  # bytes of a result or progress file; a usual one has some
 class Problem:
     """A run that is left out, and why.
 
-    >>> print(Problem("results/1a2b", "made by an older version of dab: rerun or remove it"))
-    results/1a2b: made by an older version of dab: rerun or remove it
+    >>> print(Problem("results/1a2b", "skipped: written by an older version of dab"))
+    results/1a2b: skipped: written by an older version of dab
     """
 
     run: str  # its folder
@@ -57,8 +57,8 @@ class Result:
     update_rate: float  # share of the calls that updated
     admitted: int
     skipped: int  # calls that learned nothing because a number was not finite
-    seconds: float  # of processor time in the adapter
-    images_per_second: float  # of processor time
+    seconds: float  # of CPU time in the adapter
+    images_per_second: float  # of CPU time
     peak_memory_mib: float  # resident, of the process
 
     def write(self, folder: Location) -> None:
@@ -101,13 +101,28 @@ def results(out: Location, problems: list[Problem] | None = None) -> Iterator[Re
             yield _read_cached(file.parent, files.version(file))
 
 
+def count_outdated(out: Location) -> int:
+    """The number of finished runs in a folder that another version of dab wrote."""
+    return sum(_is_outdated(file.parent) for file in files.found(out, f"*/{FILE}"))
+
+
+def _is_outdated(folder: Location) -> bool:
+    try:
+        read_run_file(folder, FILE)
+    except FormatError:
+        return True
+    except (OSError, ValueError):  # damaged: reported if the run is needed
+        return False
+    return False
+
+
 @contextmanager
 def skipping(folder: Location, problems: list[Problem] | None) -> Iterator[None]:
     """Turn an error in reading a run's files into a problem, or into a warning if None."""
     try:
         yield
     except (OSError, ValueError) as error:
-        problem = Problem(str(folder), f"{error}, not shown: rerun or remove it")
+        problem = Problem(str(folder), f"skipped: {error}; rerun or delete it")
         if problems is None:
             logger.warning("%s", problem)
         else:

@@ -11,6 +11,7 @@ from typing import Any
 from dab.benchmark.results.published import Published, published
 from dab.benchmark.results.result import Result
 from dab.benchmark.results.shards import pooled
+from dab.utils.text import assignments
 
 __all__ = ["Row", "summarize"]
 
@@ -37,7 +38,7 @@ class Row:
     @property
     def name(self) -> str:
         """The method with its options, as they are written on the command line."""
-        return " ".join([self.method, *(f"{name}={value}" for name, value in self.options.items())])
+        return " ".join([self.method, *assignments(self.options)])
 
     @property
     def worse_than_source(self) -> bool:

@@ -11,9 +11,11 @@ from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dab.benchmark.results.published import STAR
 from dab.benchmark.results.summary import Row
 from dab.utils import files
 from dab.utils.files import Location
+from dab.utils.text import assignments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +92,7 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
                 row = next((row for row in same if row.data == name), None)
                 entries.append(_error(row, chosen) if row else "")
                 if name in has_published:
-                    entries.append(_published(row) if row else "")
+                    entries.append(str(row.published) if row and row.published else "")
             updates = " / ".join(f"{100 * row.update_rate:.0f} %" for row in same)
             lines.append(_line(*entries, updates))
         tables[setting] = lines
@@ -121,7 +123,7 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
             if str(cell.setting) == setting:
                 options = {k: v for k, v in cell.options.items() if k != "capacity"}
                 size = cell.all_options().get("capacity")
-                words = [cell.method, *(f"{name}={value}" for name, value in options.items())]
+                words = [cell.method, *assignments(options)]
                 name = " ".join(words), "" if size is None else str(size)
                 groups.setdefault(name, []).append(cell)
         lines = [_line("method", "M", "data", "seeds")]
@@ -134,9 +136,8 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
 
 def legend(rows: Sequence[Row]) -> str:
     """What the symbols in the tables of these rows mean."""
-    if any(row.published and row.published.source != "paper" for row in rows):
-        return f"{_LEGEND} *: not in the paper, from its authors' benchmark."
-    return _LEGEND
+    starred = any(row.published and row.published.starred for row in rows)
+    return f"{_LEGEND} {STAR}" if starred else _LEGEND
 
 
 def _size(row: Row) -> str:
@@ -151,13 +152,6 @@ def _error(row: Row, rows: Sequence[Row]) -> Entry:
         text += " ↑"
     best = min(other.error for other in rows if other.data == row.data)
     return Entry(text, row.error == best, row.worse_than_source)
-
-
-def _published(row: Row) -> str:
-    if row.published is None:
-        return ""
-    mark = "" if row.published.source == "paper" else "*"
-    return f"{row.published.error:.1f}{mark}"
 
 
 def to_markdown(tables: dict[str, list[Line]]) -> str:
@@ -251,7 +245,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*plain, "options", "seeds", "published", "published_by", *domains])
     for row in rows:
-        options = " ".join(f"{name}={value}" for name, value in row.options.items())
+        options = " ".join(assignments(row.options))
         number = row.published or ("", "")
         seeds = " ".join(map(str, row.seeds))
         errors = [row.errors.get(domain, "") for domain in domains]

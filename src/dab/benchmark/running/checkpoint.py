@@ -1,6 +1,6 @@
-"""A run's checkpoint: bound to the run by its card, and to its content by a checksum.
+"""A run's checkpoint: bound to the run by its id, and to its content by a checksum.
 
-The file is one line of JSON (format, run id, card, SHA-256 of the rest), then what `torch.save`
+The file is one line of JSON (format, run id, SHA-256 of the rest), then what `torch.save`
 writes. Only the exact line that belongs to the run and the content is accepted.
 """
 
@@ -61,19 +61,14 @@ def refuse_checkpoint(folder: Location, error: Exception) -> None:
 
 
 def _header(card: RunCard, checksum: str) -> bytes:
-    content = {
-        "format": FORMAT,
-        "run_id": card.run_id,
-        "card": card.to_json(),
-        "sha256": checksum,
-    }
+    content = {"format": FORMAT, "run_id": card.run_id, "sha256": checksum}
     return f"{canonical(content)}\n".encode()
 
 
 def _explain(header: bytes, card: RunCard) -> None:
     """Say why a header is not the expected one."""
     if header.startswith(b"PK"):  # format 1 was a bare archive
-        raise FormatError("made by an older version of dab")
+        raise FormatError("written by an older version of dab")
     try:
         found = parse(header)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who is making a run: several processes that share a folder of results do not repeat each other.
+"""Which process executes a run, so that processes that share a folder do not repeat runs.
 
 A claim is a small file in the run's folder that names its owner and when it expires. The owner
 renews it from a thread for as long as it lives. A claim is void when it has expired, or at once if

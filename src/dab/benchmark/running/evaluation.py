@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from dab.adapter import Adapter
 from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
-from dab.registry import create, method
+from dab.registry import asks_for, create
 from dab.streams import Batch, Stream
 from dab.utils.fingerprint import fingerprint
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from dab.benchmark.cell import Cell
     from dab.benchmark.tasks.task import Task
 
-__all__ = ["STEP_FIELDS", "Evaluation", "asks_for", "create_adapter", "stream_of"]
+__all__ = ["STEP_FIELDS", "Evaluation", "create_adapter", "stream_of"]
 
 # What is kept of each `Step`.
 STEP_FIELDS = ("samples", "admitted", "replaced", "fill", "updated", "skipped", "loss")
@@ -32,11 +31,6 @@ def stream_of(cell: Cell, task: Task, cache: Path | None) -> Stream:
     """The stream that a cell's method is shown."""
     domains = task.data.domains(cell.corruptions, cell.severity, cell.setting, cache)
     return Stream(domains, cell.setting, cell.seed, cell.batch_size, cell.shard)
-
-
-def asks_for(name: str, argument: str) -> bool:
-    """Whether a method takes an argument."""
-    return argument in inspect.signature(method(name)).parameters
 
 
 def create_adapter(cell: Cell, task: Task) -> Adapter:

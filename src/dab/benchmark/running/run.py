@@ -1,4 +1,4 @@
-"""One run: read if it is finished, resumed if it was started, else made."""
+"""One run: read if it is finished, resumed if it was started, else started."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dab.benchmark.running.checkpoint import (
     refuse_checkpoint,
     save_checkpoint,
 )
-from dab.benchmark.running.evaluation import STEP_FIELDS, Evaluation, asks_for, stream_of
+from dab.benchmark.running.evaluation import STEP_FIELDS, Evaluation, stream_of
 from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.journal import Journal
 from dab.benchmark.running.loggers import Logger
@@ -33,12 +34,13 @@ from dab.benchmark.running.progress_file import ProgressFile
 from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.tasks.task import Task
 from dab.data.images import Images
+from dab.registry import asks_for
 from dab.streams import Shard, Stream
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "run"]
+__all__ = ["ClaimedError", "Interrupted", "Watch", "identity_card", "read_result", "run"]
 
 logger = logging.getLogger("dab")
 
@@ -55,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class ClaimedError(RuntimeError):
-    """Another process is making the run."""
+    """Another process is executing the run."""
 
 
 def run(
@@ -70,10 +72,10 @@ def run(
     loggers: Sequence[Logger] = (),
     wait: bool = True,
 ) -> Result:
-    """The result of a cell: read if the run is finished, resumed if it was started, else made.
+    """The result of a cell: read if the run is finished, resumed if it was started, else started.
 
     The source model runs first on the same stream, unless it already has: its error is what other
-    runs are compared with, and part of their identity.
+    runs are compared with.
 
     Args:
         cell: what to run.
@@ -81,11 +83,11 @@ def run(
         out: the folder of all results, on disk or in an object store
             (`dab.utils.files.location`); the run gets a folder in it, named by its `RunCard`.
         cache: folder for corrupted images; None for the user's.
-        workers: processes that make images ahead; None for one if any have to be made.
+        workers: processes that prefetch images; default: 1 if images must be generated, else 0.
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
         loggers: are told the metrics of each window; see `dab.benchmark.running.loggers`.
-        wait: if another process is making the run, wait for its result; False raises a
+        wait: if another process is executing the run, wait for its result; False raises a
             `ClaimedError`, so that the caller can turn to another run.
     """
     if cell.data != task.name:
@@ -109,10 +111,10 @@ def run(
         ).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / card.run_id
-    if finished := Result.read(folder):
+    if finished := read_result(folder, card):
         return finished
     with _claim(folder, wait):
-        if finished := Result.read(folder):  # meanwhile
+        if finished := read_result(folder, card):  # meanwhile
             return finished
         files.remove_unfinished(folder)
         if workers is None:
@@ -122,14 +124,25 @@ def run(
             return started.finish(workers, checkpoint_every, watch, loggers)
 
 
+def read_result(folder: Location, card: RunCard) -> Result | None:
+    """The result of a run, if it has finished, with its card as of now.
+
+    What the result is compared with may have changed since it was written.
+    """
+    finished = Result.read(folder)
+    return None if finished is None else replace(finished, card=card)
+
+
 def _claim(folder: Location, wait: bool) -> claims.Claim:
     """The claim to a run, once nobody else has it."""
     told = False
     while (claim := claims.try_claim(folder)) is None:
         if not wait:
-            raise ClaimedError(f"{claims.holder(folder) or 'another process'} is making {folder}")
+            raise ClaimedError(
+                f"{claims.holder(folder) or 'another process'} is executing {folder}"
+            )
         if not told:
-            logger.info("waiting for %s, which is making %s", claims.holder(folder), folder)
+            logger.info("waiting for %s, which is executing %s", claims.holder(folder), folder)
             told = True
         time.sleep(POLL)
     return claim
@@ -246,7 +259,7 @@ class _Run:
 
 
 def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | None) -> RunCard:
-    """Everything that the numbers of a run depend on."""
+    """The identity of a run; its ids do not depend on `source_error`."""
     model = dict(task.model_card)
     return RunCard(
         method=cell.method,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dab.benchmark.tasks.registry import TaskFactory, TaskRecipe, register_task
 from dab.benchmark.tasks.shipped import shipped_model
 from dab.benchmark.tasks.task import SOURCE_IMAGES, Clean, Task
@@ -19,7 +21,7 @@ class CIFAR10Task(TaskFactory):
     classes = 10
     default_model = "dab/cifar10"
     takes = ("root",)
-    fetch = "dab data cifar10"
+    can_download = True
 
     def create(self, recipe: TaskRecipe) -> Task:
         from dab.data.datasets.cifar10 import CIFAR10
@@ -31,3 +33,9 @@ class CIFAR10Task(TaskFactory):
             *shipped_model(recipe),
             lambda: to_tensor(CIFAR10(folder, "train").batch(range(SOURCE_IMAGES))),
         )
+
+    def download(self, root: Path | None) -> str:
+        from dab.data.datasets.cifar10 import CIFAR10, fetch
+
+        file = fetch(root or cache_folder() / "cifar10")
+        return f"{file}: {len(CIFAR10(file.parent, 'test')):,} test images"

@@ -19,9 +19,8 @@ from dab.utils.fingerprint import fingerprint
 if TYPE_CHECKING:
     from dab.benchmark.cell import Cell
 
-__all__ = ["PAPER_MODEL", "PAPER_TAG", "ImageNetC", "ImageNetCTask", "ImageNetTask"]
+__all__ = ["PAPER_TAG", "ImageNetC", "ImageNetCTask", "ImageNetTask"]
 
-PAPER_MODEL = DEFAULT_MODEL
 PAPER_TAG, PAPER_SHA256 = "IMAGENET1K_V1", "c867db91"  # its file is vit_b_16-c867db91.pth
 PAPER_PREPROCESSING = {
     "mean": [0.485, 0.456, 0.406],
@@ -50,7 +49,7 @@ class ImageNetTask(OnDiskTask):
             PAPER_SHA256
         )
         is_paper = (
-            card["name"] == PAPER_MODEL
+            card["name"] == DEFAULT_MODEL
             and paper_weights
             and card["preprocessing"] == PAPER_PREPROCESSING
             and recipe.samples is None

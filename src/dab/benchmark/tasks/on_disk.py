@@ -115,6 +115,14 @@ class OnDiskTask(TaskFactory):
         assert recipe.root is not None
         return OnDisk(self.name, recipe.root, transform, recipe.samples, recipe.partial)
 
+    def check(self, root: Path, *, partial: bool = False, **choice: Any) -> imagenet.DataSet:
+        if choice and not self.has_corruptions:
+            raise ValueError(
+                f"--list, --corruptions and --severity do not apply to {self.name}: it has no "
+                "corruptions"
+            )
+        return imagenet.load(self.name, root, Transform(), partial=partial, **choice)
+
     def kept_classes(self, data: OnDisk, model: str, classes: int) -> tuple[int, ...] | None:
         """The logits that are kept, None for all; refuses a model of the wrong classes."""
         return None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import nn
 
@@ -16,9 +15,11 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.data.images import to_tensor
 from dab.streams import Setting
 from dab.utils.registry import Registry
+from dab.utils.text import summary
 
 if TYPE_CHECKING:
     from dab.benchmark.cell import Cell
+    from dab.data.datasets.imagenet import DataSet
 
 __all__ = ["TASKS", "TaskFactory", "TaskRecipe", "register_task", "task_factory"]
 
@@ -38,7 +39,7 @@ class TaskFactory(ABC):
     default_model: ClassVar[str] = ""  # used unless a recipe names another
     takes: ClassVar[Sequence[str]] = ()  # what a recipe may name: "root", "partial", ...
     needs_root: ClassVar[bool] = False
-    fetch: ClassVar[str | None] = None  # the command that downloads the data
+    can_download: ClassVar[bool] = False  # whether `download` works
     has_corruptions: ClassVar[bool] = True  # False for data that are already shifted
 
     @abstractmethod
@@ -61,16 +62,31 @@ class TaskFactory(ABC):
             images = task.data.domains(CORRUPTIONS, 5, Setting(), None)[0].parts[0]
         return task.model(), to_tensor(images.batch([0])).shape[1:]
 
+    def download(self, root: Path | None) -> str:
+        """Download the data into a folder, or the user's cache; returns what is there now."""
+        able = [name for name in TASKS if TASKS[name].can_download]
+        raise ValueError(f"dab cannot download {self.name}, only: {', '.join(able)}")
+
+    def check(self, root: Path, *, partial: bool = False, **choice: Any) -> DataSet:
+        """The data in a folder; a `DataError` lists everything that is missing or unexpected.
+
+        Args:
+            root: folder of the data.
+            partial: accept an incomplete data set.
+            choice: of ImageNet-C: `images`, `corruptions` and `severities`.
+        """
+        raise ValueError(f"{self.name} has no check: its files are verified whenever they are read")
+
     @property
     def summary(self) -> str:
         """What the data are, in one line."""
-        return (inspect.getdoc(type(self)) or "").partition("\n")[0]
+        return summary(type(self))
 
     @property
     def needs(self) -> str:
         """What a user has to provide."""
-        if self.fetch is not None:
-            return self.fetch
+        if self.can_download:
+            return f"dab data get {self.name}"
         return "--root FOLDER" if self.needs_root else "nothing"
 
 

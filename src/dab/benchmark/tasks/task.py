@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from dab.data.images import Images, Subset
 from dab.streams import Domain, Setting
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["SOURCE_IMAGES", "Clean", "Shifts", "Task", "check_classes"]
+__all__ = ["SOURCE_IMAGES", "ByCorruption", "Clean", "Shifts", "Task", "check_classes"]
 
 SOURCE_IMAGES = 2000  # given to methods that ask for some: EATA estimates its Fisher information
 
@@ -32,8 +33,35 @@ class Shifts(Protocol):
         ...
 
 
+class ByCorruption(ABC):
+    """Each corruption is a domain."""
+
+    samples: int | None  # show only the first `samples` images; None shows all
+
+    def domains(
+        self,
+        corruptions: Sequence[str],
+        severity: int,
+        setting: Setting,
+        cache: Path | None = None,
+    ) -> list[Domain]:
+        """The images under each corruption."""
+        return [
+            Domain(name, [self._part(name, s, cache) for s in setting.severities(severity)])
+            for name in corruptions
+        ]
+
+    def _part(self, corruption: str, severity: int, cache: Path | None) -> Images:
+        images = self.corrupted(corruption, severity, cache)
+        return images if self.samples is None else Subset(images, self.samples)
+
+    @abstractmethod
+    def corrupted(self, corruption: str, severity: int, cache: Path | None) -> Images:
+        """All images under a corruption."""
+
+
 @dataclass(frozen=True)
-class Clean:
+class Clean(ByCorruption):
     """Clean images; each corruption makes a domain.
 
     Args:
@@ -44,27 +72,9 @@ class Clean:
     images: Images
     samples: int | None = None
 
-    def domains(
-        self,
-        corruptions: Sequence[str],
-        severity: int,
-        setting: Setting,
-        cache: Path | None = None,
-    ) -> list[Domain]:
-        """The images under each corruption, kept in the cache."""
-        return [
-            Domain(
-                name,
-                [
-                    self._part(CorruptedImages(self.images, name, s, cache))
-                    for s in setting.severities(severity)
-                ],
-            )
-            for name in corruptions
-        ]
-
-    def _part(self, images: Images) -> Images:
-        return images if self.samples is None else Subset(images, self.samples)
+    def corrupted(self, corruption: str, severity: int, cache: Path | None) -> Images:
+        """The images under a corruption, kept in the cache."""
+        return CorruptedImages(self.images, corruption, severity, cache)
 
 
 @dataclass(frozen=True)

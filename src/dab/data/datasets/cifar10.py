@@ -121,7 +121,7 @@ def _read(folder: Path, split: Split) -> Labeled:
             return _read_pickles(pickles, split)
     raise ValueError(
         f"no CIFAR-10 in {folder}: put {PICKLES} there, or download it with "
-        f"`dab data cifar10 --root {folder}`"
+        f"`dab data get cifar10 --root {folder}`"
     )
 
 

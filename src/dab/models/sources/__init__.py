@@ -1,8 +1,8 @@
-"""The sources of pretrained nets: one module each for torchvision, timm and Hugging Face."""
+"""The sources of pretrained nets: one module each for torchvision, timm, Hugging Face, and ours."""
 
 from collections.abc import Callable, Mapping
 
-from dab.models.sources import hugging_face, timm, torchvision
+from dab.models.sources import hugging_face, own, timm, torchvision
 from dab.models.sources.common import Pretrained
 
 __all__ = ["SOURCES", "Pretrained"]
@@ -11,4 +11,5 @@ SOURCES: Mapping[str, Callable[[str], Pretrained]] = {
     "torchvision": torchvision.load,
     "timm": timm.load,
     "hf": hugging_face.load,
+    "dab": own.load,
 }

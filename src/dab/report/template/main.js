@@ -95,7 +95,7 @@ if (every) {
       }
       at("live").textContent = answer.ok ? "· live" : `· ${JSON.parse(text).error}`;
     } catch {
-      at("live").textContent = "· the server does not answer";
+      at("live").textContent = "· the server does not respond";
     }
     setTimeout(ask, every * 1000);
   };

@@ -167,7 +167,7 @@ function drawCost() {
     x: [0, chart.most * 1.12],
     y: [chart.low, chart.high],
     xText: value => `${value} ×`,
-    xLabel: "processor time of a plain forward",
+    xLabel: "CPU time of a plain forward",
     yLabel: "error in %",
     bottom: 38,
     label: `Cost against error. ${rows.map(row => `${row.label.short}: ${row.scores.cost.toFixed(1)} times a plain forward, ${percent(row.scores.error)}`).join("; ")}`,

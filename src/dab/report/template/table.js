@@ -53,13 +53,13 @@ function columnsOf(table) {
       columns.push({
         key: `published ${column.stream}`,
         title: "published",
-        value: line => row(line)?.scores?.published?.[0] ?? null,
+        value: line => row(line)?.scores?.published?.error ?? null,
         cell: line => {
-          const [error, from] = row(line)?.scores?.published ?? [];
+          const found = row(line)?.scores?.published;
           return make(
             "td",
-            { class: "muted", title: from ? `from the ${from}` : null },
-            from ? `${error.toFixed(1)}${from === "paper" ? "" : "*"}` : "",
+            { class: "muted", title: found ? `from the ${found.source}` : null },
+            found ? found.text : "",
           );
         },
       });
@@ -81,7 +81,7 @@ function columnsOf(table) {
       cell: line =>
         make(
           "td",
-          { title: "processor time in multiples of a plain forward" },
+          { title: "CPU time in multiples of a plain forward" },
           joined(line, row => row.scores?.cost && `${row.scores.cost.toFixed(1)} ×`),
         ),
     },
@@ -127,12 +127,6 @@ function drawTables() {
           column.detail ? make("small", {}, column.detail) : null,
         ),
       );
-      const star = table.lines.some(line =>
-        Object.values(line.rows).some(id => {
-          const published = rowOf(id).scores?.published;
-          return published && published[1] !== "paper";
-        }),
-      );
       return make(
         "div",
         { class: "setting" },
@@ -157,9 +151,7 @@ function drawTables() {
             ),
           ),
         ),
-        star
-          ? make("p", { class: "note" }, "*: not in the paper, from its authors' benchmark.")
-          : null,
+        table.note ? make("p", { class: "note" }, table.note) : null,
       );
     }),
     download(data.csv, `${data.title}.csv`, "Download CSV"),

@@ -54,7 +54,7 @@ function drawComparison() {
       make("td", {}, row.other_error.toFixed(1)),
       make(
         "td",
-        { class: +row.difference.toFixed(1) > 0 ? "worse" : null },
+        { class: row.worse ? "worse" : null },
         signed(row.difference),
         row.deviation === null
           ? null
@@ -63,7 +63,7 @@ function drawComparison() {
       make("td", {}, `${row.seeds.length}`),
       make("td", { class: "muted" }, row.identical ? "identical" : "differ"),
     );
-  const heads = ["method", "stream", "here", "there", "difference", "seeds", "predictions"];
+  const heads = ["method", "stream", "this folder", "the other", "difference", "seeds", "predictions"];
   fill(
     at("comparison-rows"),
     found.rows.length

@@ -11,7 +11,7 @@ from dab.benchmark.results.result import Result
 from dab.utils.files import Location
 from dab.utils.registry import Registry
 
-__all__ = ["Logger", "create_logger", "final_metrics", "loggers", "register_logger"]
+__all__ = ["LOGGERS", "Logger", "create_logger", "final_metrics", "register_logger"]
 
 
 class Logger(Protocol):
@@ -32,22 +32,17 @@ Factory = Callable[[Path], Logger]
 
 Kind = TypeVar("Kind", bound=Factory)
 
-_LOGGERS: Registry[Factory] = Registry("logger")
+LOGGERS: Registry[Factory] = Registry("logger")
 
 
 def register_logger(name: str) -> Callable[[Kind], Kind]:
     """Class decorator that makes a logger available under a name, for `dab bench --log NAME`."""
-    return _LOGGERS.register(name)
-
-
-def loggers() -> list[str]:
-    """The names of all registered loggers, sorted."""
-    return _LOGGERS.names()
+    return LOGGERS.register(name)
 
 
 def create_logger(name: str, out: Location) -> Logger:
     """A logger by name, which writes into a folder of that name in the folder of results."""
-    factory = _LOGGERS[name]
+    factory = LOGGERS[name]
     if not isinstance(out, Path):
         raise ValueError(f"{name} writes to local folders, not to {out}")
     return factory(out / name)

@@ -10,6 +10,7 @@ from pathlib import Path
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import Result
 from dab.benchmark.running.loggers.logger import final_metrics, register_logger
+from dab.utils.imports import require
 
 __all__ = ["MLflow"]
 
@@ -22,10 +23,10 @@ class MLflow:
         # Newer versions refuse plain files without this. A database would need all of mlflow,
         # and the server reads both.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        from mlflow.tracking import MlflowClient
+        tracking = require("mlflow.tracking", extra="mlflow")
 
         uri = os.environ.get("MLFLOW_TRACKING_URI") or folder.resolve().as_uri()
-        self._client = MlflowClient(tracking_uri=uri)
+        self._client = tracking.MlflowClient(tracking_uri=uri)
 
     def start(self, card: RunCard, seen: int) -> None:
         client, tags = self._client, {"dab.run": card.run_id}

@@ -9,6 +9,7 @@ from pathlib import Path
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import Result
 from dab.benchmark.running.loggers.logger import final_metrics, register_logger
+from dab.utils.imports import require
 
 __all__ = ["TensorBoard"]
 
@@ -18,7 +19,8 @@ class TensorBoard:
     """Writes event files into one folder per run."""
 
     def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # fails here, not in the first run
+        require("tensorboard", extra="tensorboard")  # fails here, not in the first run
+        from torch.utils.tensorboard import SummaryWriter
 
         self.folder, self._make = folder, SummaryWriter
 

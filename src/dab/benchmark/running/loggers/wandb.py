@@ -8,6 +8,7 @@ from pathlib import Path
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import Result
 from dab.benchmark.running.loggers.logger import final_metrics, register_logger
+from dab.utils.imports import require
 
 __all__ = ["WandB"]
 
@@ -17,7 +18,7 @@ class WandB:
     """Logs to where the environment variables of wandb say; `WANDB_MODE=offline` works."""
 
     def __init__(self, folder: Path) -> None:
-        import wandb
+        wandb = require("wandb", extra="wandb")
 
         self.folder, self._wandb = folder, wandb
 
