@@ -450,7 +450,10 @@ class Adapter(nn.Module, ABC):
             except KeyboardInterrupt as interrupt:  # noqa: PERF203
                 interrupted = interrupt
         if interrupted is not None:
-            raise interrupted
+            try:
+                raise interrupted
+            finally:
+                del interrupted  # its traceback holds this frame
 
     def _checked(self, images: Any) -> Tensor:
         """The batch as a method may store and train on it.

@@ -164,6 +164,7 @@ class InterruptedAt:
         return self._trace
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("method", "net", "output"), METHODS)
 def test_an_interrupt_at_any_line_leaves_a_call_as_before_or_after(method, net, output):
     """Inserting, encoding, drawing, stepping, correcting, counting and rolling back included."""

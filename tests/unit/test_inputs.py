@@ -52,6 +52,7 @@ def test_batches_of_every_kind_are_the_same_images():
         (np.zeros((2, 3, SIZE, SIZE), np.float32), r"torch\.from_numpy"),
         (list(torch.zeros(2, 3, SIZE, SIZE)), r"torch\.stack"),
         ([torch.zeros(2, 3, SIZE, SIZE), torch.zeros(2, 3, SIZE, SIZE)], "pass one of them"),
+        (torch.zeros(2, 3, SIZE, SIZE, device="meta"), "without pixels"),
         (torch.zeros(3, SIZE, SIZE), r"images\[None\]"),
         ([], r"torch\.stack"),
         ({"x": torch.zeros(2, 3, SIZE, SIZE)}, r"dictionary with \['x'\]: pass the entry"),

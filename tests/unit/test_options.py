@@ -148,3 +148,14 @@ def test_methods_from_elsewhere_have_their_types_checked():
 
 def test_an_option_without_an_annotation_takes_anything():
     assert Option("x", typing.Any).check([1]) == [1]
+
+
+def test_a_similar_output_is_suggested():
+    with pytest.raises(ValueError, match=r"unknown output 'causal_prio'; did you mean 'causal_p"):
+        dab.create("tent", net("layernorm"), output="causal_prio")
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])
+def test_a_device_that_is_not_available_is_refused_at_once(device):
+    with pytest.raises(ValueError, match=r"device must be .*available"):
+        dab.DAB(net("layernorm"), device=device)

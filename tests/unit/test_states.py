@@ -273,3 +273,34 @@ def test_a_state_says_what_it_is_of():
     for odd in (None, [], "state", 3):
         with pytest.raises(ValueError, match="dictionary"):
             adapted("dab").load_state_dict(odd)
+
+
+def test_a_buffer_that_does_not_fit_other_options_can_be_left_out():
+    full = dab.DAB(net("layernorm"), 16, batch_size=8)
+    run(full, stream())
+    small = dab.DAB(net("layernorm"), 8, batch_size=8)
+    with pytest.raises(ValueError, match=r"save\(path, buffer=False\)"):
+        small.load_state_dict(full.state_dict(), allow_options=True)
+    small.load_state_dict(full.state_dict(buffer=False), allow_options=True)
+    run(small, stream())
+
+
+def test_allowed_options_relax_only_what_follows_from_them():
+    state = adapted("dab").state_dict()
+    other = quick("dab", "batchnorm").adapter(lr=0.5)
+    trigger = {**state["memory"]["trigger"], "more": 1}
+    forged = signed({**state, "memory": {**state["memory"], "trigger": trigger}})
+    with pytest.raises(ValueError, match="more"):
+        other.load_state_dict(forged, allow_options=True)
+    native = quick("dab", "batchnorm").adapter(storage="native")
+    native.load_state_dict(state, allow_options=True)
+    run(native, stream()[6:])
+
+
+def test_another_file_is_refused_without_advice_of_torch(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(
+        ValueError, match=r"notes\.txt is not a file written by save\(\)"
+    ) as refused:
+        quick("tent", "layernorm").adapter().load(tmp_path / "notes.txt")
+    assert "weights_only" not in str(refused.value)

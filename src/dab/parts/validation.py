@@ -23,6 +23,8 @@ def check_images(images: Any, like: Tensor | None) -> tuple[float, float]:
     """
     if not isinstance(images, Tensor):
         raise TypeError(f"images must be a tensor, got {type(images).__name__}")
+    if images.is_meta:
+        raise ValueError("images are on the meta device, without pixels")
     if images.ndim != 4:
         hint = ": use images[None] for a single image" if images.ndim == 3 else ""
         raise ValueError(
