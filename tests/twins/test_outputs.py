@@ -224,7 +224,7 @@ def test_adapters_do_not_share_a_correction():
 
 def test_an_unknown_correction_is_named_and_the_model_is_untouched():
     model = net("layernorm")
-    with pytest.raises(ValueError, match="of batch_prior, causal_prior, lame, markov, got 'prior'"):
+    with pytest.raises(ValueError, match="unknown output 'prior'; did you mean 'batch_prior'"):
         dab.create("source", model, output="prior")
     assert model.training
 

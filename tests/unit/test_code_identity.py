@@ -178,7 +178,7 @@ CHANGES_NOTHING = [
     "dab.parts",
     "dab.parts.locks",
     # A resumed run has the same numbers as one without interruption.
-    *(f"dab.parts.{name}" for name in ("snapshot", "state", "state_file")),
+    *(f"dab.parts.{name}" for name in ("schema", "snapshot", "state", "state_file")),
     "dab.report*",
     "dab.utils*",
 ]

@@ -41,6 +41,7 @@ EXCLUDED = (
     "dab.cli",
     "dab.data.errors",
     "dab.parts.locks",
+    "dab.parts.schema",
     "dab.parts.snapshot",
     "dab.parts.state",
     "dab.parts.state_file",
