@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -23,7 +24,7 @@ from dab.parts.options import checked
 from dab.parts.parameters import TrainedParameters
 from dab.parts.state import State, check_state, state_of
 from dab.parts.statistics import Statistics, StatisticsKind
-from dab.parts.step import Step, Totals
+from dab.parts.step import Step, Totals, counted
 from dab.parts.transaction import Savepoint, entry
 from dab.parts.validation import check_images, logits_of
 
@@ -32,6 +33,7 @@ __all__ = ["Adapter"]
 logger = logging.getLogger("dab")
 
 Self = TypeVar("Self", bound="Adapter")
+T = TypeVar("T")
 
 
 class Adapter(nn.Module, ABC):
@@ -105,7 +107,8 @@ class Adapter(nn.Module, ABC):
         self.last, self.totals = Step(), Totals()
         self._tapped: Tensor | None = None  # features of the last prediction
         self._calls_since_update: int | None = None
-        self._savepoint: Savepoint | None = None  # set while a call is in progress
+        self._savepoint: Savepoint | None = None  # while a call has begun and not happened
+        self._calling: int | None = None  # the process that is inside a call; see `entry`
 
     # What a method implements, and what it may use.
 
@@ -195,6 +198,12 @@ class Adapter(nn.Module, ABC):
         return next((part for part in parts if isinstance(part, Buffer)), None)
 
     @property
+    def image_dtype(self) -> torch.dtype | None:
+        """The dtype that images are converted to: the model's; None if it has no parameters."""
+        like = next(self.model.parameters(), None)
+        return like.dtype if like is not None and like.is_floating_point() else None
+
+    @property
     def status(self) -> str:
         """What the adapter is doing, in one line."""
         calls, updates, since = self.totals.calls, self.totals.updates, self._calls_since_update
@@ -204,64 +213,37 @@ class Adapter(nn.Module, ABC):
             return "ready: no images yet"
         if not self.last.updated and (waiting := self.progress()):
             return waiting
-        last = "" if since is None else f", last {since:,} calls ago"
+        last = "" if since is None else f", last {counted(since, 'call')} ago"
         if since == 0:
             last = ", last in this call"
-        return f"adapting: {updates:,} updates in {calls:,} calls{last}"
+        restored = self.totals.restored
+        back = f", back to the source weights {counted(restored, 'time')}" if restored else ""
+        return f"adapting: {counted(updates, 'update')} in {counted(calls, 'call')}{last}{back}"
 
     @entry
     def forward(self, images: Any) -> Tensor:
         """The logits of a batch of any size, and whatever the method learns from it."""
         images = to_images(images)
         batch = self._checked(images)
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            answer = self._call(batch).to(images.device)
-            self._count()
-            self._savepoint = None  # the call commits here
-            savepoint.release()
-            return answer
-        except BaseException:
-            self._recover()
-            raise
+        return self._atomically(lambda: self._counted(batch).to(images.device))
 
     @entry
     def predict(self, images: Any) -> Tensor:
         """The logits of a batch; nothing changes."""
         images = to_images(images)
         batch = self._checked(images)
-        self._savepoint = Savepoint(self)
-        try:
-            logits = self.answer(batch)
-            if not _is_finite(logits):
-                logits = self._answer_of_source(batch, logits)
-            return self._corrected(logits).to(images.device)
-        finally:
-            self._recover()
+        return self._atomically(lambda: self._predicted(batch).to(images.device), keep=False)
 
     @entry
     def reset(self) -> None:
         """Back to the source: weights, optimizer, memory of the stream, counters and seed."""
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            self.trained.restore()
-            self.statistics.reset()
-            if self.output is not None:
-                self.output.reset()
-            self.generator.manual_seed(self.seed)
-            self.classes = self.images_like = self.memory = self._calls_since_update = None
-            self.last, self.totals = Step(), Totals()
-            self._savepoint = None
-            savepoint.release()
-        except BaseException:
-            self._recover()
-            raise
+        self._atomically(self._restart)
 
     def train(self: Self, mode: bool = True) -> Self:
         """Changes nothing: adaptation runs the model in eval mode."""
         return self
 
-    @entry
+    @entry(after_detach=True)
     def detach(self) -> nn.Module:
         """Return the model, adapted as it is, with all its flags as they were before."""
         self.borrowed.end()
@@ -283,7 +265,7 @@ class Adapter(nn.Module, ABC):
         """`load_state_dict` from a file that `save` wrote."""
         self.load_state_dict(state_file.load_file(path), allow_options=allow_options)
 
-    @entry
+    @entry(after_detach=True)
     def state_dict(  # type: ignore[override]
         self, *, buffer: bool = True, **parent: Any
     ) -> dict[str, Any]:
@@ -305,14 +287,7 @@ class Adapter(nn.Module, ABC):
         is a ValueError before anything changes. `allow_options` accepts other options.
         """
         found = check_state(self, state, allow_options)
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            self._resume(found)
-            self._savepoint = None
-            savepoint.release()
-        except BaseException:
-            self._recover()
-            raise
+        self._atomically(lambda: self._resume(found))
 
     def _resume(self, found: State) -> None:
         self.trained.load_state_dict(found.weights)
@@ -330,11 +305,11 @@ class Adapter(nn.Module, ABC):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.load_state_dict(state)
 
-    @entry
+    @entry(after_detach=True)
     def __getstate__(self) -> dict[str, Any]:
         return dict(vars(self))
 
-    @entry
+    @entry(after_detach=True)
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
@@ -342,6 +317,41 @@ class Adapter(nn.Module, ABC):
         return twin
 
     # How a call is made.
+
+    def _atomically(self, work: Callable[[], T], keep: bool = True) -> T:
+        """Do some work such that all that it changes happens, or, if not to `keep`, nothing."""
+        self._calling = os.getpid()
+        self._savepoint = savepoint = Savepoint(self)
+        try:
+            result = work()
+            if keep:
+                self._savepoint = None  # this very assignment is when it happens
+                savepoint.release()
+            return result
+        finally:
+            self._recover()
+
+    def _counted(self, batch: Tensor) -> Tensor:
+        answer = self._call(batch)
+        self._count()
+        if self.buffer is not None:
+            self.notices.storage(batch, self.buffer.storage)
+        return answer
+
+    def _predicted(self, batch: Tensor) -> Tensor:
+        logits = self.answer(batch)
+        if not _is_finite(logits):
+            logits = self._answer_of_source(batch, logits)
+        return self._corrected(logits)
+
+    def _restart(self) -> None:
+        self.trained.restore()
+        self.statistics.reset()
+        if self.output is not None:
+            self.output.reset()
+        self.generator.manual_seed(self.seed)
+        self.classes = self.images_like = self.memory = self._calls_since_update = None
+        self.last, self.totals = Step(), Totals()
 
     def _call(self, batch: Tensor) -> Tensor:
         """Predict, adapt and correct; `forward` makes it atomic."""
@@ -402,6 +412,7 @@ class Adapter(nn.Module, ABC):
             if _is_finite(source):
                 assert self.classes is not None
                 self.memory = self.begin(self.classes)
+                self.last.restored = True
                 self._skip("the adapted model's output is not finite: back to the source weights")
                 return source.detach()
             self._start_again(len(batch))
@@ -427,27 +438,34 @@ class Adapter(nn.Module, ABC):
             last.reason = last.reason or self.progress() or self.status
 
     def _recover(self) -> None:
-        """Roll back an unfinished call, if there is one."""
-        if self._savepoint is not None:
-            self._savepoint.rollback()
-            self._savepoint = None
+        """Roll back a call that has not happened, if there is one.
+
+        A second Ctrl-C waits until this is done, so that nobody sees half of it.
+        """
+        interrupted: KeyboardInterrupt | None = None
+        while self._savepoint is not None:
+            try:
+                self._savepoint.rollback()
+                self._savepoint = None
+            except KeyboardInterrupt as interrupt:  # noqa: PERF203
+                interrupted = interrupt
+        if interrupted is not None:
+            try:
+                raise interrupted
+            finally:
+                del interrupted  # its traceback holds this frame
 
     def _checked(self, images: Any) -> Tensor:
         """The batch as a method may store and train on it.
 
-        That is finite, like the rest of the stream, on the model's device, in the precision of a
-        half-precision model, contiguous, and not an inference tensor, which autograd would refuse.
+        That is finite, like the rest of the stream, on the model's device, in its precision,
+        contiguous, and not an inference tensor, which autograd would refuse.
         """
-        if self.borrowed.ended:
-            raise RuntimeError("the model was returned by detach(): wrap it again to adapt it")
-        like = next(self.model.parameters(), images)
-        if isinstance(images, Tensor) and images.dtype == torch.float32 and like.itemsize == 2:
-            images = images.to(like.dtype)
+        if isinstance(images, Tensor) and images.is_floating_point() and self.image_dtype:
+            images = images.to(self.image_dtype)
         lowest, highest = check_images(images, self.images_like)
         self.notices.range(lowest, highest)
-        if self.buffer is not None:
-            self.notices.storage(lowest, self.buffer.storage)
-        batch: Tensor = images.to(like.device).contiguous()
+        batch: Tensor = images.to(next(self.model.parameters(), images).device).contiguous()
         return batch.clone() if batch.is_inference() else batch
 
     def _skip(self, why: str) -> None:

@@ -164,8 +164,8 @@ def test_goes_on_from_a_state_as_if_never_interrupted(
         ({"labels": [1, 1, 1]}, "a class with more than 2 items"),
         ({"ages": [3, 2, 2]}, "ages"),
         ({"ages": [2, 1, 0]}, "ages"),
-        ({"uncertainties": [0.1, 0.2, math.nan]}, "not finite"),
-        ({"uncertainties": [0.1, 0.2, math.inf]}, "not finite"),
+        ({"uncertainties": [0.1, 0.2, math.nan]}, "finite"),
+        ({"uncertainties": [0.1, 0.2, math.inf]}, "finite"),
     ],
 )
 def test_refuses_a_state_that_cannot_be_and_keeps_its_own(

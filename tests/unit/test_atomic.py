@@ -164,6 +164,7 @@ class InterruptedAt:
         return self._trace
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("method", "net", "output"), METHODS)
 def test_an_interrupt_at_any_line_leaves_a_call_as_before_or_after(method, net, output):
     """Inserting, encoding, drawing, stepping, correcting, counting and rolling back included."""
@@ -234,3 +235,82 @@ def test_signals_at_random_moments_leave_a_call_as_before_or_after(method):
             else:
                 assert same(adapter(images), logits)
             assert same(everything(adapter), after)
+
+
+@pytest.mark.parametrize("method", dab.methods())
+def test_a_call_inside_a_call_is_refused_and_changes_nothing(method):
+    """As a forward hook or a signal handler would do."""
+    expected = undisturbed(method, "batchnorm", "causal_prior")
+    adapter = make(method, "batchnorm", "causal_prior")
+    images = stream(SIZES)
+    refused = 0
+
+    def save(*_: Any) -> None:
+        nonlocal refused
+        for reenter in (
+            adapter.state_dict,
+            adapter.reset,
+            adapter.detach,
+            lambda: adapter(images[0]),
+            lambda: adapter.predict(images[0]),
+            lambda: copy.deepcopy(adapter),
+        ):
+            with pytest.raises(RuntimeError, match="after the call"):
+                reenter()
+            refused += 1
+
+    adapter.model.model.register_forward_hook(save)
+    for batch, (logits, after) in zip(images, expected, strict=True):
+        assert same(adapter(batch), logits)
+        assert same(adapter.state_dict(), after["state"])
+    assert refused
+
+
+def test_a_handler_that_saves_inside_a_call_changes_nothing():
+    expected = undisturbed("dab", "batchnorm", None)
+    adapter = make("dab", "batchnorm", None)
+    handled: list[str] = []
+
+    def handler(*_: Any) -> None:
+        try:
+            adapter.state_dict()
+            handled.append("saved")
+        except RuntimeError:
+            handled.append("refused")
+
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        for number in range(20):
+            adapter.reset()
+            for images, (logits, after) in zip(stream(SIZES), expected, strict=True):
+                signal.setitimer(signal.ITIMER_REAL, 2e-4 + 2e-4 * number)
+                assert same(adapter(images), logits)
+                assert same(adapter.state_dict(), after["state"])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert "refused" in handled
+
+
+def test_a_second_interrupt_during_the_rollback_waits_for_its_end(monkeypatch):
+    adapter = make("dab", "batchnorm", "causal_prior")
+    output = adapter.output
+    batches = stream(SIZES)
+    adapter(batches[0])
+    before = copy.deepcopy(dict(adapter.model.state_dict())), copy.copy(vars(adapter.last))
+    rollback, left = adapter.trained.rollback, [3]
+
+    def interrupted(token: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        rollback(token)
+
+    monkeypatch.setattr(type(adapter.trained), "rollback", lambda _, token: interrupted(token))
+    adapter.model.forwards_left = 0
+    with pytest.raises(KeyboardInterrupt):
+        adapter(batches[1])
+    assert left == [0]
+    assert same((dict(adapter.model.state_dict()), vars(adapter.last)), before)
+    assert adapter._savepoint is None
+    assert adapter.output is output

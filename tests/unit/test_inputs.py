@@ -30,7 +30,12 @@ def test_batches_of_every_kind_are_the_same_images():
         (eight_bit(), labels),
         [stream()[0]],
         [stream()[0], list(range(8))],
+        (stream()[0], labels, torch.arange(8)),
+        {"image": stream()[0], "label": labels},
+        {"pixel_values": eight_bit(), "labels": labels},
         pictures,
+        (pictures, labels),
+        stream()[0].double(),
     ):
         adapter = dab.DAB(net("layernorm"), 8)
         assert same(adapter.predict(batch), logits)
@@ -46,9 +51,11 @@ def test_batches_of_every_kind_are_the_same_images():
     [
         (np.zeros((2, 3, SIZE, SIZE), np.float32), r"torch\.from_numpy"),
         (list(torch.zeros(2, 3, SIZE, SIZE)), r"torch\.stack"),
-        ([torch.zeros(2, 3, SIZE, SIZE), torch.zeros(2, 3, SIZE, SIZE)], r"\[images, labels\]"),
+        ([torch.zeros(2, 3, SIZE, SIZE), torch.zeros(2, 3, SIZE, SIZE)], "pass one of them"),
+        (torch.zeros(2, 3, SIZE, SIZE, device="meta"), "without pixels"),
+        (torch.zeros(3, SIZE, SIZE), r"images\[None\]"),
         ([], r"torch\.stack"),
-        ({"images": torch.zeros(2, 3, SIZE, SIZE)}, "must be a tensor, got dict"),
+        ({"x": torch.zeros(2, 3, SIZE, SIZE)}, r"dictionary with \['x'\]: pass the entry"),
         ("images", "must be a tensor, got str"),
         (None, "must be a tensor, got NoneType"),
         (torch.zeros(2, 3, SIZE, SIZE, dtype=torch.int32), r"images\.float\(\) / 255"),
@@ -86,7 +93,13 @@ def test_models_may_return_logits_in_a_dict_or_first_in_a_tuple(method, shape):
     assert same([dab.create(method, Returns(shape))(images) for images in stream()[:1]], expected)
 
 
-@pytest.mark.parametrize("shape", [lambda logits: {"scores": logits}, lambda logits: (None, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda logits: {"scores": logits},
+        lambda logits: (None, 1),
+    ],
+)
 def test_other_outputs_are_refused_with_the_remedy(shape):
     with pytest.raises(ValueError, match=r'must return .8, classes. logits.*key "logits"'):
         dab.DAB(Returns(shape))(stream()[0])
@@ -114,7 +127,7 @@ def test_normalized_images_are_pointed_out_once_with_the_size_of_the_buffer(capl
     for images in stream():
         adapter(images - 0.5)
     (record,) = caplog.records
-    assert "takes 1 MB instead of 0 MB" in record.getMessage()
+    assert "takes 768 kB instead of 192 kB" in record.getMessage()
     assert adapter.buffer.nbytes == 1000 * 3 * SIZE * SIZE * 4
 
 
@@ -170,3 +183,18 @@ def test_a_compiled_model_stays_compiled_inside_an_adapter():
     adapter = dab.create("source", torch.compile(net("layernorm").eval(), backend=count))
     adapter(stream()[0])
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("model_dtype", [torch.float32, torch.bfloat16])
+def test_images_of_any_floating_dtype_follow_the_model(dtype, model_dtype):
+    adapter = dab.create("tent", net("layernorm").to(model_dtype))
+    for images in stream()[:2]:
+        assert adapter(images.to(dtype)).dtype == model_dtype
+        assert adapter(images).dtype == model_dtype
+
+
+def test_a_tuple_with_several_possible_logits_is_refused():
+    adapter = dab.create("tent", Returns(lambda logits: (logits.repeat(1, 2), logits)))
+    with pytest.raises(ValueError, match=r"several tensors .*\(8, 12\), \(8, 6\).*wrap it"):
+        adapter(stream()[0])

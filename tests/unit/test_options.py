@@ -45,6 +45,7 @@ NONSENSE: dict[str, list[Any]] = {
     "trigger": ["x", "", None, 1, math.nan, [], True],
     "filling": ["x", "", None, 1, math.nan, [], True],
     "storage": ["x", "", None, 1, math.nan, [], True],
+    "mode": ["x", "", None, 1, math.nan, [], True],
     "affinity": ["x", "", None, 1, math.nan, [], True],
     "statistics": ["x", "", None, 1, math.nan, [], True],
     "optimizer": ["x", "", None, 1, math.nan, [], True],
@@ -115,7 +116,7 @@ def test_options_are_checked_without_a_model():
         check_options(dab.DAB, {"capacity": 0})
     with pytest.raises(TypeError, match="did you mean 'batch_size'"):
         check_options(dab.DAB, {"batchsize": 0})
-    with pytest.raises(ValueError, match=r"output must be .*batch_prior, causal_prior, lame"):
+    with pytest.raises(ValueError, match=r"unknown output 'prior'; did you mean 'batch_prior'"):
         check_options(dab.DAB, {"output": "prior"})
 
 
@@ -148,3 +149,14 @@ def test_methods_from_elsewhere_have_their_types_checked():
 
 def test_an_option_without_an_annotation_takes_anything():
     assert Option("x", typing.Any).check([1]) == [1]
+
+
+def test_a_similar_output_is_suggested():
+    with pytest.raises(ValueError, match=r"unknown output 'causal_prio'; did you mean 'causal_p"):
+        dab.create("tent", net("layernorm"), output="causal_prio")
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])
+def test_a_device_that_is_not_available_is_refused_at_once(device):
+    with pytest.raises(ValueError, match=r"device must be .*available"):
+        dab.DAB(net("layernorm"), device=device)

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import dab
+from dab.parts.options import options_of
 from dab.testing import net, run, stream
 from tests.support.adapters import quick
 
 UNTRAINED = {"source", "lame", "norm"}
+TRAINED = [m for m in dab.methods() if "lr" in {o.name for o in options_of(dab.method(m))}]
 
 
 def test_dab_says_what_it_waits_for():
@@ -25,8 +27,9 @@ def test_dab_says_what_it_waits_for():
         seen.add(adapter.status.partition(":")[0])
         if adapter.last.updated:
             calls, updates = adapter.totals.calls, adapter.totals.updates
+            update = "update" if updates == 1 else "updates"
             assert adapter.status == (
-                f"adapting: {updates} updates in {calls} calls, last in this call"
+                f"adapting: {updates} {update} in {calls} calls, last in this call"
             )
             assert adapter.last.reason.startswith("updated: loss ")
         elif len(adapter.buffer) == 24:
@@ -70,7 +73,7 @@ def test_every_call_has_a_reason(method):
 
 @pytest.mark.parametrize("kind", ["layernorm", "batchnorm"])
 @pytest.mark.parametrize("lr", [1e38, 1e20, 1e5])
-@pytest.mark.parametrize("method", sorted(set(dab.methods()) - UNTRAINED - {"t3a"}))
+@pytest.mark.parametrize("method", TRAINED)
 def test_weights_and_answers_stay_finite_at_any_rate(method, lr, kind):
     adapter = quick(method, kind).adapter(lr=lr, output="causal_prior")
     for images in stream() * 2:
@@ -82,3 +85,40 @@ def test_weights_and_answers_stay_finite_at_any_rate(method, lr, kind):
     assert adapter.totals.calls == 2 * len(stream())
     if lr == 1e38:
         assert adapter.totals.skipped
+
+
+def test_counts_are_worded_as_people_do():
+    adapter = dab.create("tent", net("layernorm"))
+    adapter(stream()[0])
+    assert adapter.status == "adapting: 1 update in 1 call, last in this call"
+    adapter._calls_since_update = 1
+    assert adapter.status.endswith("last 1 call ago")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dab_says_that_single_images_are_never_admitted():
+    adapter = dab.DAB(net("layernorm"), 8)
+    for image in stream()[0]:
+        adapter(image[None])
+        assert 'never admitted: pass batches, or use admission="running"' in adapter.status
+        assert adapter.last.reason == adapter.status
+    adapter(stream()[0])
+    assert "never" not in adapter.status
+
+
+def test_a_state_without_its_buffer_waits_for_the_next_update():
+    adapter = dab.DAB(net("layernorm"), 8, batch_size=8)
+    run(adapter, stream())
+    assert adapter.totals.updates
+    adapter.load_state_dict(adapter.state_dict(buffer=False))
+    assert adapter.status.startswith("filling: 0 of 8 images, next update in about ")
+
+
+def test_a_return_to_the_source_weights_is_counted():
+    adapter = dab.create("tent", net("layernorm"))
+    adapter(stream()[0])
+    with torch.no_grad():
+        adapter.trained.parameters[0].fill_(float("inf"))
+    assert torch.isfinite(adapter(stream()[1])).all()
+    assert (adapter.totals.restored, adapter.totals.skipped) == (1, 1)
+    assert adapter.status.endswith("back to the source weights 1 time")

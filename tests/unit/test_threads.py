@@ -112,3 +112,46 @@ def test_models_may_share_what_has_no_parameters():
     )
     adapters = dab.create("tent", first), dab.create("tent", second)
     assert all(adapter(stream()[0]).shape == (8, 192) for adapter in adapters)
+
+
+def test_models_that_share_parameters_or_statistics_belong_together():
+    first, second = net("layernorm"), net("layernorm")
+    second.head = torch.nn.Linear(1, 1)
+    second.head.weight = next(first.parameters())
+    adapter = dab.create("tent", first)
+    with pytest.raises(RuntimeError, match=r"detach\(\)"):
+        dab.create("tent", second)
+    adapter.detach()
+    dab.create("tent", second)
+    norm = torch.nn.BatchNorm2d(3, affine=False)  # has running statistics, and no parameters
+    models = [torch.nn.Sequential(norm, torch.nn.Flatten(), torch.nn.Linear(192, 6)) for _ in "ab"]
+    adapter = dab.create("norm", models[0])
+    with pytest.raises(RuntimeError, match=r"detach\(\)"):
+        dab.create("norm", models[1])
+
+
+@pytest.mark.parametrize("method", dab.methods())
+def test_a_detached_adapter_leaves_the_model_alone(method, tmp_path):
+    case = quick(method, "batchnorm")
+    model = case.model()
+    first = case.adapter(model)
+    first(stream()[0])
+    state = first.state_dict()
+    first.save(tmp_path / "state.pt")
+    first.detach()
+    second = dab.create("tent", model)
+    second(stream()[1])
+    before = copy.deepcopy(dict(model.state_dict()))
+    for change in (
+        first.reset,
+        lambda: first(stream()[0]),
+        lambda: first.predict(stream()[0]),
+        lambda: first.load_state_dict(state),
+        lambda: first.load(tmp_path / "state.pt"),
+    ):
+        with pytest.raises(RuntimeError, match=r"detach\(\): wrap it again"):
+            change()
+        assert same(dict(model.state_dict()), before)
+    assert first.detach() is model
+    assert first.totals.calls == copy.deepcopy(first).totals.calls == 1
+    first.save(tmp_path / "again.pt")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dab.buffers.buffer import Placement
+from dab.parts.schema import Array, Integer, take
 
 __all__ = ["BalancedPolicy"]
 
@@ -89,17 +90,25 @@ class BalancedPolicy:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state of a policy of the same capacity and class count."""
-        labels, order = state["labels"].tolist(), state["order"].tolist()
-        full = state["insertions"] >= self.capacity
-        if len(labels) != len(order) or len(labels) != min(state["insertions"], self.capacity):
+        labels, order, insertions = take(
+            state,
+            labels=Array((None,), torch.int64),
+            order=Array((None,), torch.int64, least=0),
+            insertions=Integer(below=_HORIZON),
+        )
+        labels, order = labels.tolist(), order.tolist()
+        full = insertions >= self.capacity
+        if len(labels) != len(order) or len(labels) != min(insertions, self.capacity):
             raise ValueError(
-                f"the state's buffer holds {len(labels)} samples after {state['insertions']} "
+                f"the state's buffer holds {len(labels)} samples after {insertions} "
                 f"insertions, which does not fit a {'full ' if full else ''}buffer of "
                 f"{self.capacity}"
             )
         if any(not 0 <= label < self.classes for label in labels):
             raise ValueError(f"the state's buffer has labels outside of {self.classes} classes")
-        self._labels, self._order, self._insertions = labels, order, state["insertions"]
+        if len(set(order)) < len(order) or max(order, default=-1) >= insertions:
+            raise ValueError("the state's buffer has insertions that are out of order")
+        self._labels, self._order, self._insertions = labels, order, insertions
         self._start_tournament()
 
     # A tournament tree: leaf `offset + c` is class c, every inner node names the better of its

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dab.buffers.storage import ImageStorage
+from dab.parts.schema import Array, Nested, take
 from dab.parts.transaction import Recorded
 
 __all__ = ["Buffer", "Placement", "Policy"]
@@ -138,13 +139,19 @@ class Buffer(Recorded):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.policy.load_state_dict(state["policy"])
-        self.storage.load_state_dict(state["storage"])
-        images = state["storage"]["images"]
+        policy, storage, ages = take(
+            state,
+            policy=Nested(),
+            storage=Nested(),
+            ages=Array((None,), torch.int64, least=0, below=2**62),
+        )
+        self.policy.load_state_dict(policy)
+        self.storage.load_state_dict(storage)
+        images = storage["images"]
         if len(self.policy) != (0 if images is None else len(images)):
             raise ValueError("the state's buffer does not hold as many images as labels")
-        if len(state["ages"]) != len(self.policy) or (state["ages"] < 0).any():
-            raise ValueError("the state's buffer does not hold an age for each image")
-        # Only the differences matter, and that the next sample is the newest.
-        self._order[: len(self)] = -1 - state["ages"].numpy()
+        if not len(ages) == len(self.policy) == len(ages.unique()):
+            raise ValueError("the state's buffer does not hold an age of its own for each image")
+        # Only the differences matter, and that the next one is the newest.
+        self._order[: len(self)] = -1 - ages.numpy()
         self._insertions = 0

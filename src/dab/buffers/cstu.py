@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from dab.buffers.buffer import Placement
+from dab.parts.schema import Array, take
 
 __all__ = ["CSTUPolicy"]
 
@@ -118,8 +119,15 @@ class CSTUPolicy:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state of a policy of the same capacity and class count."""
-        labels, ages = state["labels"].tolist(), state["ages"].tolist()
-        uncertainties = state["uncertainties"].tolist()
+        labels, ages, uncertainties = (
+            values.tolist()
+            for values in take(
+                state,
+                labels=Array((None,), torch.int64),
+                ages=Array((None,), torch.int64, below=2**62),
+                uncertainties=Array((None,)),
+            )
+        )
         if not len(labels) == len(ages) == len(uncertainties) <= self.capacity:
             raise ValueError(
                 f"the state's buffer has {len(labels)} labels, {len(ages)} ages and "

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from dab.buffers.buffer import Placement
+from dab.parts.schema import Array, take
 
 __all__ = ["PBRSPolicy"]
 
@@ -84,7 +85,14 @@ class PBRSPolicy:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state of a policy of the same capacity and class count."""
-        labels, seen = state["labels"].tolist(), state["seen"].tolist()
+        labels, seen = (
+            counts.tolist()
+            for counts in take(
+                state,
+                labels=Array((None,), torch.int64),
+                seen=Array((None,), torch.int64, least=0, below=2**62),
+            )
+        )
         if len(seen) != self.classes:
             raise ValueError(f"the state's buffer has {len(seen)} classes, expected {self.classes}")
         if any(not 0 <= label < self.classes for label in labels):

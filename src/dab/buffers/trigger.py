@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from dab.parts.schema import Integer, List, take
 from dab.parts.transaction import Recorded
 
 __all__ = ["Trigger", "TriggerKind"]
@@ -33,7 +34,7 @@ class Trigger(Recorded):
     def __init__(self, kind: TriggerKind, batch_size: int, classes: int) -> None:
         if kind not in get_args(TriggerKind):
             raise ValueError(f"trigger must be one of {get_args(TriggerKind)}, got {kind!r}")
-        self.kind = kind
+        self.kind, self.classes = kind, classes
         quarter = batch_size // 4
         self.threshold = max(1, quarter if kind == "any" else min(quarter, classes // 2))
         self._classes: frozenset[int] = frozenset()  # replaced since the last update
@@ -61,4 +62,7 @@ class Trigger(Recorded):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what has been replaced, whatever kind of trigger counted it."""
-        self._classes, self._replacements = frozenset(state["classes"]), state["replacements"]
+        classes, self._replacements = take(
+            state, classes=List(Integer(below=self.classes)), replacements=Integer()
+        )
+        self._classes = frozenset(classes)

@@ -20,6 +20,7 @@ from dab.parts.layers import all_parameters
 from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
 from dab.parts.ring_buffer import RingBuffer
+from dab.parts.schema import Array
 from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
@@ -35,6 +36,12 @@ class Memory:
     queue: RingBuffer  # unit features of keys, and their labels
     bank: RingBuffer  # unit features of weak views, and their probabilities
     seen: Annotated[int, Range(0)] = 0  # samples
+
+    def check(self) -> None:
+        """Refuse a state whose keys and bank are of different features."""
+        features = [ring.columns[0] for ring in (self.queue, self.bank) if len(ring)]
+        if len({(column.shape[1], column.dtype) for column in features}) > 1:
+            raise ValueError("queue and bank hold features of different widths or types")
 
 
 @register("adacontrast")
@@ -96,8 +103,12 @@ class AdaContrast(Adapter):
         self.strong = partial(strong, resized_crop=resized_crop)
 
     def begin(self, classes: int) -> Memory:
+        features = Array((None, None))
+        labels = Array((None,), torch.int64, least=0, below=classes)
         return Memory(
-            Teacher(self.trained), queue=RingBuffer(self.queue), bank=RingBuffer(self.queue)
+            Teacher(self.trained),
+            queue=RingBuffer(self.queue, features, labels),
+            bank=RingBuffer(self.queue, features, Array((None, classes), least=0)),
         )
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from dab.parts.functional import (
 from dab.parts.layers import norm_parameters
 from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Capacity, Count, Device, Momentum, NonNegative, Rate, Seed, Share
+from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -40,8 +41,8 @@ Filling = Literal["wait", "adapt"]
 class Memory:
     """What DAB remembers of its stream."""
 
-    tendency: Tensor  # e: what the stream has shown recently
-    batch_tendency: Tensor  # b: what has been trained on recently
+    tendency: Annotated[Tensor, Tendency()]  # e: what the stream has shown recently
+    batch_tendency: Annotated[Tensor, Tendency()]  # b: what has been trained on recently
     mean_diversity: RunningMean  # only changes with admission="running"
     buffer: Buffer
     trigger: Trigger
@@ -171,9 +172,15 @@ class DAB(Adapter):
         if fill < self.capacity and self.filling == "wait":
             filling = f"filling: {fill:,} of {self.capacity:,} images"
             if not self.totals.admitted:
+                if self.admission == "batch" and self.totals.samples == self.totals.calls:
+                    return (
+                        f"{filling}; single images are never admitted: pass batches, or use "
+                        'admission="running"'
+                    )
                 return filling
             wanted = (self.capacity - fill + threshold) * self.totals.samples
-            return f"{filling}, first update in about {wanted // self.totals.admitted:,} images"
+            which = "next" if self.totals.updates else "first"
+            return f"{filling}, {which} update in about {wanted // self.totals.admitted:,} images"
         what = "images" if self.memory and self.memory.trigger.kind == "any" else "classes"
         return f"waiting: {count:,} of {threshold:,} {what} replaced since the last update"
 

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
 from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
+from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -33,7 +34,8 @@ logger = logging.getLogger("dab")
 class Memory:
     """What ETA remembers of its stream."""
 
-    tendency: Tensor | None = None  # q: mean prediction of the samples trained on, if any
+    # q: mean prediction of the samples trained on, if any
+    tendency: Annotated[Tensor | None, Tendency()] = None
 
 
 class ETA(Adapter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from dab.parts.functional import (
 from dab.parts.layers import norm_parameters
 from dab.parts.optimizers import OptimizerKind, create_optimizer
 from dab.parts.options import Momentum, NonNegative, Positive, Rate, Seed, Share
+from dab.parts.schema import Tendency
 from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
@@ -34,7 +36,7 @@ __all__ = ["ROID", "Memory"]
 class Memory:
     """What ROID remembers of its stream."""
 
-    tendency: Tensor
+    tendency: Annotated[Tensor, Tendency()]
 
 
 @register("roid")

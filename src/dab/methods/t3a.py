@@ -14,6 +14,7 @@ from dab.outputs import OutputOption
 from dab.parts.features import Features, FeatureSource
 from dab.parts.functional import entropy
 from dab.parts.options import Count, Seed
+from dab.parts.schema import Array, take
 from dab.parts.statistics import StatisticsKind
 from dab.parts.transaction import Recorded
 from dab.registry import register
@@ -60,12 +61,15 @@ class Supports(Recorded):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the supports of as many classes."""
-        features, labels, entropies = state["features"], state["labels"], state["entropies"]
-        if features.ndim != 2 or not labels.shape == entropies.shape == features.shape[:1]:
+        """Load the supports of as many classes."""
+        features, labels, entropies = take(
+            state,
+            features=Array((None, None)),
+            labels=Array((None,), torch.int64, least=0, below=self.classes),
+            entropies=Array((None,)),
+        )
+        if not len(features) == len(labels) == len(entropies):
             raise ValueError("the state's supports do not have a label and an entropy each")
-        if labels.dtype != torch.int64 or not set(labels.tolist()) <= set(range(self.classes)):
-            raise ValueError(f"the state's supports are not of {self.classes} classes")
         self.features, self.labels = features.clone(), labels.clone()
         self.entropies = entropies.clone()
 

@@ -14,6 +14,7 @@ from dab.outputs.output import Output, register_output
 from dab.parts.ema import RunningMean
 from dab.parts.functional import uniform
 from dab.parts.options import Decay, NonNegative, Positive
+from dab.parts.schema import Array, Maybe, Nested, Number, take
 
 __all__ = ["CausalPrior"]
 
@@ -96,10 +97,12 @@ class CausalPrior(Output):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._short.load_state_dict(state["short"])
-        self._long.load_state_dict(state["long"])
-        self._gain.load_state_dict(state["gain"])
-        self._strength = state["strength"]
+        short, long, gain, self._strength = take(
+            state, short=Nested(), long=Nested(), gain=Nested(), strength=Number(0, 1)
+        )
+        self._short.load_state_dict(short)
+        self._long.load_state_dict(long)
+        self._gain.load_state_dict(gain)
 
 
 class Tally:
@@ -131,5 +134,7 @@ class Tally:
         return {"sum": None if self._sum is None else self._sum.clone(), "weight": self._weight}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._sum = None if state["sum"] is None else state["sum"].clone()
-        self._weight = state["weight"]
+        total, self._weight = take(
+            state, sum=Maybe(Array((None,), torch.float64, least=0)), weight=Number(least=1e-9)
+        )
+        self._sum = None if total is None else total.clone()

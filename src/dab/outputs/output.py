@@ -85,7 +85,9 @@ class _Known:
         return f"of {', '.join(outputs())}"
 
     def check(self, value: Any) -> bool:
-        return not isinstance(value, str) or value in OUTPUTS
+        if isinstance(value, str):
+            _ = OUTPUTS[value]  # whose error suggests a similar name
+        return True
 
 
 OutputOption = Annotated[Output | str | None, _Known()]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from dab.parts.layers import BatchNorm, batch_norms
+from dab.parts.schema import Array
 from dab.parts.transaction import Recorded
 
 __all__ = [
@@ -144,8 +145,14 @@ class RunningStatistics(Recorded):
 
     def load_state_dict(self, state: Mapping[str, list[Tensor]]) -> None:
         for name, (mean, _) in self._moments.items():
-            if any(moment.shape != mean.shape for moment in state[name]):
-                raise ValueError(f"the state has statistics of another shape for layer {name!r}")
+            shape = tuple(mean.shape)
+            kinds = Array(shape), Array(shape, least=0)
+            if len(state[name]) != 2 or not all(
+                kind.fits(moment) for kind, moment in zip(kinds, state[name], strict=True)
+            ):
+                raise ValueError(
+                    f"layer {name!r} needs a mean and a nonnegative variance of shape {shape}"
+                )
         self._moments = {
             name: (
                 state[name][0].to(mean.device, copy=True),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakIdKeyDictionary
 
 from dab.parts.layers import norm_layers
 
 __all__ = ["Borrowed"]
 
-_LENT: WeakKeyDictionary[nn.Module, ref[Borrowed]] = WeakKeyDictionary()
+# Modules and parameters by identity, each with the Borrowed that it was lent to.
+_LENT: MutableMapping[nn.Module | nn.Parameter, ref[Borrowed]] = WeakIdKeyDictionary()
 _GUARD = threading.Lock()
 
 
@@ -31,12 +34,13 @@ class Borrowed:
         self._training = [(module, module.training) for module in model.modules()]
         self._requires_grad = [(p, p.requires_grad) for p in model.parameters()]
         self._hooks: list[RemovableHandle] = []
-        self._lent: list[nn.Module] = []
-        # Modules without parameters of their own, such as activations, may be in several models.
-        lent = [model, *(m for m in model.modules() if any(True for _ in m.parameters(False)))]
+        self._lent: list[nn.Module | nn.Parameter] = []
+        # Modules without numbers of their own, such as activations, may be in several models.
+        lent: list[nn.Module | nn.Parameter] = [model]
+        lent += [*filter(_has_numbers, model.modules()), *model.parameters()]
         with _GUARD:
-            for module in lent:
-                owner = _LENT.get(module, _nobody)()
+            for thing in lent:
+                owner = _LENT.get(thing, _nobody)()
                 if owner is not None and not owner.ended:
                     raise RuntimeError(
                         "the model, or a part of it, already belongs to another adapter: call "
@@ -47,7 +51,8 @@ class Borrowed:
             self._claim()
 
     def _claim(self) -> None:
-        _LENT.update(dict.fromkeys(self._lent, ref(self)))
+        for thing in self._lent:
+            _LENT[thing] = ref(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)  # a copy, of a model that was copied with it
@@ -86,6 +91,11 @@ class Borrowed:
 
 def _nobody() -> None:
     return None
+
+
+def _has_numbers(module: nn.Module) -> bool:
+    """Whether a module has parameters or buffers of its own."""
+    return any(True for _ in itertools.chain(module.parameters(False), module.buffers(False)))
 
 
 def _contiguous_input(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dab.parts.schema import Number, take
 from dab.parts.transaction import Recorded
 
 __all__ = ["RunningMean"]
@@ -34,4 +35,4 @@ class RunningMean(Recorded):
         return {"sum": self._sum, "weight": self._weight}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        self._sum, self._weight = state["sum"], state["weight"]
+        self._sum, self._weight = take(state, sum=Number(), weight=Number(least=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,19 @@ logger = logging.getLogger("dab")
 def to_images(batch: Any) -> Any:
     """The images in a batch, as floats.
 
-    Takes a tensor, also of 8-bit pixels; `[images, labels]`, as loaders return; a PIL image, or a
-    list of them. Everything else is returned unchanged.
+    Takes a tensor, 8-bit ones included; a PIL image, or a list of them; and what loaders give:
+    `(images, labels, ...)`, or a dictionary with "image", "images" or "pixel_values". Everything
+    else is returned as it is.
 
     >>> to_images([torch.full((1, 3, 2, 2), 255, dtype=torch.uint8), torch.tensor([4])]).unique()
     tensor([1.])
     """
-    if isinstance(batch, list | tuple):
-        if batch and all(map(_is_pil, batch)):
-            return _from_pil(batch)
-        batch = _first_of_pair(batch)
+    if isinstance(batch, Mapping):
+        batch = _under_its_key(batch)
+    if isinstance(batch, list | tuple) and not _is_pil_list(batch):
+        batch = _first(batch)
+    if _is_pil_list(batch):
+        return _from_pil(batch)
     if _is_pil(batch):
         return _from_pil([batch])
     if isinstance(batch, Tensor) and batch.dtype == torch.uint8:
@@ -41,15 +45,34 @@ def to_images(batch: Any) -> Any:
     return batch
 
 
-def _first_of_pair(batch: Any) -> Any:
-    """The images of [images, labels]."""
-    is_pair = 1 <= len(batch) <= 2 and isinstance(batch[0], Tensor) and batch[0].ndim == 4
-    if is_pair and not any(isinstance(rest, Tensor) and rest.ndim > 2 for rest in batch[1:]):
-        return batch[0]
+def _under_its_key(batch: Mapping[Any, Any]) -> Any:
+    """The images of a dictionary."""
+    found = [key for key in ("image", "images", "pixel_values") if key in batch]
+    if len(found) != 1:
+        raise TypeError(
+            f"images must be a tensor, got a dictionary with {list(map(str, batch))}: pass the "
+            "entry that holds the images"
+        )
+    return batch[found[0]]
+
+
+def _first(batch: Any) -> Any:
+    """The images of (images, labels, ...)."""
+    if batch and (_is_pil_list(batch[0]) or (isinstance(batch[0], Tensor) and batch[0].ndim == 4)):
+        if not any(isinstance(rest, Tensor) and rest.ndim > 2 for rest in batch[1:]):
+            return batch[0]
+        raise TypeError(
+            "images must be a tensor or (images, labels, ...), got several tensors that could be "
+            "images: pass one of them"
+        )
     raise TypeError(
-        f"images must be a tensor or [images, labels], got a {type(batch).__name__} of "
+        f"images must be a tensor or (images, labels, ...), got a {type(batch).__name__} of "
         f"{len(batch)}: join single images with torch.stack(images)"
     )
+
+
+def _is_pil_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(map(_is_pil, value))
 
 
 def _is_pil(value: Any) -> bool:
@@ -83,16 +106,18 @@ class InputNotices:
                 highest,
             )
 
-    def storage(self, lowest: float, storage: Any) -> None:
+    def storage(self, images: Tensor, storage: Any) -> None:
         """Normalized images, which a buffer cannot keep in 8 bits."""
-        if lowest < 0 and storage.nbytes and storage.kind == "auto":
+        if "storage" in self._given or storage.kind != "auto":
+            return
+        if storage.dtype not in (None, torch.uint8) and images.min() < 0:
             self.once(
                 "storage",
                 "the images look normalized already, so the buffer cannot keep them in 8 bits and "
-                "takes %.0f MB instead of %.0f MB: pass pixels in [0, 1] and normalize inside the "
+                "takes %s instead of %s: pass pixels in [0, 1] and normalize inside the "
                 "model",
-                storage.nbytes / 1e6,
-                storage.nbytes / storage.dtype.itemsize / 1e6,
+                _size(storage.nbytes),
+                _size(storage.nbytes / storage.dtype.itemsize),
             )
 
     def once(self, kind: str, message: str, *values: object) -> None:
@@ -100,3 +125,16 @@ class InputNotices:
         if kind not in self._given:
             self._given.add(kind)
             logger.warning(message, *values)
+
+
+def _size(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> _size(2_466_250_752), _size(616_562_688), _size(192_000)
+    ('2.5 GB', '617 MB', '192 kB')
+    """
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.1f} {unit}" if count < 10 else f"{count:.0f} {unit}"

@@ -23,6 +23,8 @@ class NamedTensors:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load tensors of the same names and shapes, or none."""
+        if not isinstance(state, Mapping) or not all(t.is_floating_point() for t in state.values()):
+            raise ValueError("it should have tensors of floats by name")
         if state and {name: tensor.shape for name, tensor in state.items()} != self.shapes:
             raise ValueError(f"it has tensors of other names or shapes: {sorted(state)[:5]}")
         self.tensors = [state[name].clone() for name in self.shapes] if state else []

@@ -83,8 +83,8 @@ class Meets:
 
 def _is_device(value: Any) -> bool:
     try:
-        return value is None or torch.device(value) is not None
-    except RuntimeError:
+        return value is None or not torch.empty(0, device=value).is_meta
+    except (RuntimeError, AssertionError):  # the latter from a torch without that backend
         return False
 
 
@@ -97,7 +97,7 @@ Decay = Annotated[float, Range(above=0, below=1)]
 Count = Annotated[int, Range(1, 2**31 - 1)]
 Capacity = Annotated[int, Range(1, 2**24)]
 Seed = Annotated[int, Range(0, 2**64 - 1)]
-Device = Annotated[torch.device | str | None, Meets(_is_device, "such as 'cpu' or 'cuda:0'")]
+Device = Annotated[torch.device | str | None, Meets(_is_device, "that is available, such as 'cpu'")]
 
 _NAMES = {float: "a number", int: "an integer", bool: "True or False", str: "a string"}
 
@@ -133,7 +133,8 @@ class Option:
         try:
             return _fitted(self.annotation, value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{self.name} must be {self.words}, got {_shown(value)}") from None
+            why = str(error) or f"{self.name} must be {self.words}, got {_shown(value)}"
+            raise type(error)(why) from None
 
 
 def options_of(cls: type) -> list[Option]:

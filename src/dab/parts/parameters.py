@@ -319,6 +319,9 @@ class TrainedParameters(Recorded):
             }
             if found not in (value, value | entries):
                 raise ValueError(f"parameter {name!r} has {found}, not {value | entries}")
+            counts = [t for key, t in state[name].items() if key != "value" and t.ndim == 0]
+            if any(count < 0 for count in counts if count.shape != master.shape):
+                raise ValueError(f"parameter {name!r} has a negative count of steps")
 
     def _entries(self, dtype: torch.dtype) -> dict[str, tuple[torch.dtype, bool]]:
         """What the optimizer remembers of a parameter: dtype, and whether it is a single number."""

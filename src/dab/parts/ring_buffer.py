@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dab.parts.schema import Array, Integer, take
 from dab.parts.transaction import Recorded
 
 __all__ = ["RingBuffer"]
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """A tensor of each kind, or none at all."""
+
+    kinds: tuple[Array, ...]
+
+    @property
+    def words(self) -> str:
+        return f"a list of {', '.join(kind.words for kind in self.kinds) or 'tensors'}"
+
+    def fits(self, value: Any) -> bool:
+        if not isinstance(value, list) or not all(isinstance(column, Tensor) for column in value):
+            return False
+        if not value or not self.kinds:
+            return True
+        return len(value) == len(self.kinds) and all(
+            kind.fits(column) for kind, column in zip(self.kinds, value, strict=True)
+        )
+
+
 class RingBuffer(Recorded):
     """Holds the last `capacity` rows that were pushed, in columns that belong together.
+
+    Args:
+        capacity: how many rows it holds.
+        kinds: what a saved state must have in each column.
 
     >>> ring = RingBuffer(capacity=3)
     >>> ring.push(torch.tensor([1, 2]), torch.tensor([0.1, 0.2]))
@@ -23,10 +49,10 @@ class RingBuffer(Recorded):
     (tensor([4, 2, 3]), 3)
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *kinds: Array) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
-        self.capacity = capacity
+        self.capacity, self.kinds = capacity, kinds
         self._columns: list[Tensor] = []
         self._pushed = 0
         self._overwritten: list[tuple[Tensor, Tensor, Tensor]] | None = None  # if recording
@@ -70,9 +96,11 @@ class RingBuffer(Recorded):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the rows of a ring buffer of the same capacity."""
-        columns, pushed = state["columns"], state["pushed"]
+        columns, pushed = take(state, columns=_Columns(self.kinds), pushed=Integer())
         if any(len(column) != min(pushed, self.capacity) for column in columns):
             raise ValueError(f"the state's ring buffer does not fit a capacity of {self.capacity}")
+        if bool(columns) != bool(pushed):
+            raise ValueError(f"its ring buffer has {len(columns)} columns after {pushed} rows")
         self._pushed, self._columns = pushed, []
         for column in columns:
             self._columns.append(column.new_empty((self.capacity, *column.shape[1:])))

@@ -25,18 +25,34 @@ def _copied(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
-def restore(memory: Any, saved: Mapping[str, Any]) -> None:
-    """Fill a fresh dataclass from a snapshot; a ValueError names the field that does not fit."""
+def restore(memory: Any, saved: Mapping[str, Any], classes: int, optional: Any = None) -> None:
+    """Fill a fresh dataclass from a snapshot; a ValueError names the field that does not fit.
+
+    A tensor that starts as None has one number for each class. Of the parts, only the `optional`
+    one may have been left out, and stays as it is.
+    """
     check_names(saved, [field.name for field in fields(memory)])
     hints = get_type_hints(type(memory), include_extras=True)
     for name, value in saved.items():
         fresh = getattr(memory, name)
         if hasattr(fresh, "load_state_dict"):
-            if value is not None:  # a buffer that was left out stays empty
-                fresh.load_state_dict(value)
+            if value is not None:
+                _load(name, fresh, value)
+            elif fresh is not optional:
+                raise ValueError(f"{name} is missing")
             continue
         Option(name, hints[name]).check(value)
-        if isinstance(fresh, Tensor) and value.shape != fresh.shape:
-            raise ValueError(f"{name} is not a tensor of shape {tuple(fresh.shape)}")
+        shape = tuple(fresh.shape) if isinstance(fresh, Tensor) else (classes,)
+        if isinstance(value, Tensor) and value.shape != shape:
+            raise ValueError(f"{name} is not a tensor of shape {shape}")
         copied = _copied(value)
         setattr(memory, name, copied.to(fresh.device) if isinstance(fresh, Tensor) else copied)
+    if hasattr(memory, "check"):
+        memory.check()
+
+
+def _load(name: str, part: Any, state: Any) -> None:
+    try:
+        part.load_state_dict(state)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

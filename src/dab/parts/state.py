@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dab.parts import snapshot as memories
+from dab.parts.schema import Integer
 from dab.parts.state_file import check_leaves, checksum, same_state, weights_fingerprint
 from dab.parts.step import Totals
 from dab.parts.transaction import Recorded
@@ -81,8 +82,12 @@ def check_state(adapter: Adapter, state: Any, allow_options: bool) -> State:
     try:
         _check_header(adapter, state)
         check_leaves(state)
-        if not allow_options:
-            _check_options(_options(adapter), state["options"])
+        different = _different_options(_options(adapter), state["options"])
+        if different and not allow_options:
+            raise ValueError(
+                f"it was saved with {', '.join(different.values())}: create the adapter with the "
+                "same options, or pass allow_options=True"
+            )
         if state["source"] != _source(adapter):
             raise ValueError(
                 f"it belongs to other source weights, of a model with {state['classes']} classes: "
@@ -91,7 +96,7 @@ def check_state(adapter: Adapter, state: Any, allow_options: bool) -> State:
         adapter.trained.check_state_dict(state["weights"])
         if state["checksum"] != checksum({k: v for k, v in state.items() if k != "checksum"}):
             raise ValueError("its checksum does not match: it was damaged or edited")
-        return _rebuilt(adapter, state, exact=not allow_options)
+        return _rebuilt(adapter, state, different)
     except ValueError as error:
         raise ValueError(
             f"incomplete or incompatible state for {adapter.name!r}: {error}"
@@ -123,17 +128,15 @@ def _check_header(adapter: Adapter, state: Any) -> None:
     check_names(state, names)
 
 
-def _check_options(own: Mapping[str, Any], found: Any) -> None:
-    different = [
-        f"{name}={found.get(name)!r} (here {own.get(name)!r})"
+def _different_options(own: Mapping[str, Any], found: Any) -> dict[str, str]:
+    """The options that differ, and how."""
+    if not isinstance(found, Mapping):
+        raise ValueError("its options are not a dictionary")
+    return {
+        name: f"{name}={found.get(name)!r} (here {own.get(name)!r})"
         for name in sorted(own.keys() | found.keys())
         if not same_state(own.get(name), found.get(name))
-    ]
-    if different:
-        raise ValueError(
-            f"it was saved with {', '.join(different)}: create the adapter with the same options, "
-            "or pass allow_options=True"
-        )
+    }
 
 
 def _options(adapter: Adapter) -> dict[str, Any]:
@@ -162,55 +165,100 @@ def _source(adapter: Adapter) -> str:
     return known
 
 
-def _rebuilt(adapter: Adapter, state: Mapping[str, Any], exact: bool) -> State:
-    """Fresh objects filled from a state; if exact, they must yield the same state again."""
+def _rebuilt(adapter: Adapter, state: Mapping[str, Any], different: Container[str]) -> State:
+    """Fresh objects filled from a state, which must give the very same state again.
+
+    Only what follows from options that are `different` may change on the way.
+    """
     classes, like, memory = state["classes"], state["images_like"], None
     if classes is None:
         if not (like is None and state["memory"] is None):
             raise ValueError("it has a memory, but no classes")
     else:
         _check_fit(adapter, classes, like)
-        memory = adapter.begin(classes)
-        _check_buffer(adapter, memory, state["memory"], like)
-        if memory is not None:
-            memories.restore(memory, state["memory"])
-        again = None if memory is None else memories.snapshot(memory)
-        for name, saved in (state["memory"] or {}).items():
-            if exact and saved is not None and not same_state(again and again[name], saved):
-                raise ValueError(f"{name} has content that this method never saves")
+        memory = _memory(adapter, state["memory"], classes, like, different)
     statistics = deepcopy(adapter.statistics)
     statistics.load_state_dict(state["statistics"])
-    if exact and not same_state(statistics.state_dict(), state["statistics"]):
-        raise ValueError("the statistics are not as this method saves them")
+    if "statistics" not in different:
+        _check_same("statistics", statistics, state["statistics"])
     output = deepcopy(adapter.output)
     if output is not None:
         output.load_state_dict(state["output"])
-        if exact and not same_state(output.state_dict(), state["output"]):
-            raise ValueError("the output correction has content that it never saves")
+        _check_same("output", output, state["output"])
+        if classes is not None and not output.needs_features:
+            _try(output, classes)
     elif state["output"] is not None:
         raise ValueError("it has an output correction, and this adapter has none")
-    generator = state["generator"].cpu().clone()
-    torch.Generator().set_state(generator)
+    generator = torch.Generator()
+    generator.set_state(state["generator"].cpu())
+    if not same_state(generator.get_state(), state["generator"]):
+        raise ValueError("generator is not the state of a random generator")
     constants = {name: deepcopy(getattr(adapter, name)) for name in adapter.constants}
     for name, constant in constants.items():
         constant.load_state_dict(state[name])
-    totals = _totals(state["totals"])
-    like = None if like is None else like.clone()
+        _check_same(name, constant, state[name])
     return State(
         classes,
-        like,
+        None if like is None else like.clone(),
         state["weights"],
         state["statistics"],
         memory,
         output,
-        generator,
-        totals,
+        generator.get_state(),
+        _totals(state["totals"]),
         constants,
     )
 
 
+def _memory(
+    adapter: Adapter, saved: Any, classes: int, like: Tensor, different: Container[str]
+) -> Any:
+    """A memory filled from a state."""
+    memory = adapter.begin(classes)
+    if memory is None:
+        if saved is not None:
+            raise ValueError("it has a memory, and this method has none")
+        return None
+    parts = {field.name: getattr(memory, field.name) for field in fields(memory)}
+    buffers = {
+        name: part
+        for name, part in parts.items()
+        if isinstance(part, Recorded) and hasattr(part, "storage")
+    }
+    name, buffer = next(iter(buffers.items()), ("", None))
+    try:
+        if buffer is not None and saved[name] is not None:
+            _check_images(buffer.storage.capacity, saved[name]["storage"], like)
+        memories.restore(memory, saved, classes, optional=buffer)
+    except ValueError as error:
+        if not different or buffer is None:
+            raise
+        raise ValueError(
+            f"{error}; a buffer that does not fit the other options can be left out: "
+            "save(path, buffer=False)"
+        ) from error
+    again = memories.snapshot(memory)
+    for field, value in saved.items():
+        kept_otherwise = field == name and (value is None or "storage" in different)
+        if not kept_otherwise and not same_state(again[field], value):
+            raise ValueError(f"{field} is not as this method saves it")
+    return memory
+
+
+def _check_same(name: str, part: Any, saved: Any) -> None:
+    if not same_state(part.state_dict(), saved):
+        raise ValueError(f"{name} is not as this method saves it")
+
+
+def _try(output: Any, classes: int) -> None:
+    """Refuse a correction of another number of classes, by asking a copy of it."""
+    corrected = deepcopy(output).correct(torch.zeros(2, classes), None)
+    if corrected.shape != (2, classes):
+        raise ValueError(f"its output correction is not of {classes} classes")
+
+
 def _totals(found: Mapping[str, Any]) -> Totals:
-    if any(type(count) is not int or count < 0 for count in found.values()):
+    if not all(Integer().fits(count) for count in found.values()):
         raise ValueError(f"its totals are not counts: {dict(found)}")
     return Totals(**found)
 
@@ -241,24 +289,25 @@ def _classes_of(adapter: Adapter, like: Tensor, what: str) -> int:
     blank = like.new_zeros((1, *like.shape[1:]), device=device)
     try:
         check_images(blank, None)
-        return adapter.predict(blank).shape[1]
-    except Exception as error:  # models reject images in many ways
+        classes = adapter.predict(blank).shape[1]
+    except Exception as error:  # models refuse images in ways of their own
         raise ValueError(f"{what}, which does not fit: {error}") from error
+    if (dtype := adapter.image_dtype) not in (None, like.dtype):
+        raise ValueError(f"{what}, but this adapter takes them as {dtype}")
+    return classes
 
 
-def _check_buffer(adapter: Adapter, memory: Any, saved: Any, like: Tensor) -> None:
-    """Refuse stored images that do not fit the stream, before memory is allocated for them."""
-    for field in fields(memory) if memory is not None else ():
-        part: Any = getattr(memory, field.name)
-        if not (isinstance(part, Recorded) and hasattr(part, "storage")) or not saved[field.name]:
-            continue
-        storage = part.storage
-        images = saved[field.name]["storage"]["images"]
-        fits = images is None or (
-            images.shape[1:] == like.shape[1:] and len(images) <= storage.capacity
+def _check_images(capacity: int, saved: Any, like: Tensor) -> None:
+    """Refuse stored images that are not of the stream, before room is made for them."""
+    images, dtype = saved["images"], saved["dtype"]
+    if images is None:
+        return
+    if images.shape[1:] != like.shape[1:] or not 0 < len(images) <= capacity:
+        raise ValueError(
+            f"its buffer holds {len(images)} images of {tuple(images.shape[1:])}, not up to "
+            f"{capacity} of {tuple(like.shape[1:])}"
         )
-        if not fits:
-            raise ValueError(
-                f"its buffer holds {len(images)} images of {tuple(images.shape[1:])}, not up to "
-                f"{storage.capacity} of {tuple(like.shape[1:])}"
-            )
+    if images.dtype not in (torch.uint8, like.dtype) or dtype.dtype != like.dtype:
+        raise ValueError(
+            f"its buffer holds {images.dtype} for {dtype.dtype} images, the stream is {like.dtype}"
+        )

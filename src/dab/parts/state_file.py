@@ -53,7 +53,10 @@ def check_leaves(state: Any) -> None:
         elif isinstance(value, float):
             if not math.isfinite(value):
                 raise ValueError(f"{path} is {value}")
-        elif value is not None and type(value) not in (bool, int, str):
+        elif type(value) is int:
+            if not -(2**63) <= value < 2**63:
+                raise ValueError(f"{path} is beyond 64 bits")
+        elif value is not None and type(value) not in (bool, str):
             raise ValueError(f"{path} is a {type(value).__name__}")
 
 
@@ -118,8 +121,8 @@ def load_file(path: str | PathLike[str]) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         content = io.BytesIO(file.read_bytes())
         return torch.load(content, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch fails in many ways on other files
-        raise ValueError(f"{file} is not a readable state: {error}") from error
+    except Exception as error:  # torch fails in many ways on what is not its own
+        raise ValueError(f"{file} is not a file written by save(), or is damaged") from error
 
 
 def _location(path: str | PathLike[str]) -> files.Location:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Step", "Totals"]
+__all__ = ["Step", "Totals", "counted"]
 
 
 @dataclass
@@ -16,7 +16,8 @@ class Step:
     replaced: int = 0  # of those, how many took another sample's place
     fill: int = 0  # samples in the buffer after the call
     updated: bool = False
-    skipped: bool = False  # something was not learned because a number was not finite
+    skipped: bool = False  # something was not learned, because a number was not finite
+    restored: bool = False  # the source weights, because the adapted ones gave no finite answer
     loss: float | None = None  # of the update
 
     reason = ""  # why this call did or did not update, in words; not one of the numbers
@@ -32,6 +33,7 @@ class Totals:
     replaced: int = 0
     updates: int = 0
     skipped: int = 0
+    restored: int = 0
 
     def plus(self, step: Step) -> Totals:
         """The totals with one more call."""
@@ -42,4 +44,14 @@ class Totals:
             replaced=self.replaced + step.replaced,
             updates=self.updates + step.updated,
             skipped=self.skipped + step.skipped,
+            restored=self.restored + step.restored,
         )
+
+
+def counted(count: int, what: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "update"), counted(2000, "call")
+    ('1 update', '2,000 calls')
+    """
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

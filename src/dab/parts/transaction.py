@@ -8,11 +8,12 @@ just before it changes. A rollback can be repeated: if it is interrupted, the ne
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -46,24 +47,50 @@ class Recorded:
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def entry(method: Method) -> Method:
+@overload
+def entry(method: Method) -> Method: ...
+
+
+@overload
+def entry(*, after_detach: bool) -> Callable[[Method], Method]: ...
+
+
+def entry(method: Any = None, *, after_detach: bool = False) -> Any:
     """A public method of an adapter: one at a time for each model, and without gradients.
 
-    First completes a rollback that was interrupted.
+    Completes an interrupted rollback first. A call from inside a running one, as from a signal
+    handler or a forward hook, is refused: there is no consistent state to work on. So is a call
+    after `detach`, unless the method leaves the model alone.
     """
+    if method is None:
+        return functools.partial(entry, after_detach=after_detach)
 
     @functools.wraps(method)
     def enter(self: Any, *arguments: Any, **named: Any) -> Any:
         enabled = torch.is_grad_enabled()
         try:
             with lock_of(self.model), torch.inference_mode(False), torch.no_grad():
-                self._recover()
-                return _uncompiled(method)(self, *arguments, **named)
+                if self._calling == os.getpid():  # a fork may have copied the flag alone
+                    raise RuntimeError(
+                        f"{method.__name__}() was called inside a running call of this adapter, "
+                        "by a signal handler, a hook or a finalizer: set a flag there, and do the "
+                        "work (such as saving) after the call"
+                    )
+                if self.borrowed.ended and not after_detach:
+                    raise RuntimeError(
+                        "the model was returned by detach(): wrap it again to adapt it"
+                    )
+                try:
+                    self._recover()
+                    return _uncompiled(method)(self, *arguments, **named)
+                finally:
+                    # Without a call, after which an interrupt might come and leave the flag set.
+                    self.__dict__["_calling"] = None
         except BaseException:
             torch._C._set_grad_enabled(enabled)  # an interrupt may come between mode and context
             raise
 
-    return cast(Method, enter)
+    return enter
 
 
 @functools.cache
@@ -87,7 +114,7 @@ class Savepoint:
         self._adapter = adapter
         self._attributes = {k: v for k, v in vars(adapter).items() if k != "_savepoint"}
         self._generator = adapter.generator.get_state()
-        self._output = deepcopy(adapter.output)
+        self._output = None if adapter.output is None else deepcopy(vars(adapter.output))
         parts = [value for value in self._attributes.values() if isinstance(value, Recorded)]
         self._fields: dict[str, Any] = {}
         if adapter.memory is not None:
@@ -115,8 +142,13 @@ class Savepoint:
         self.release()
 
     def rollback_output(self) -> None:
-        """Restore only the output correction, from a copy: the rollback may be repeated."""
-        self._adapter.output = deepcopy(self._output)
+        """Bring back the output correction alone: the same object, with a copy of its attributes,
+        as there may be another attempt.
+        """
+        output = self._adapter.output = self._attributes["output"]
+        if output is not None:
+            vars(output).clear()
+            vars(output).update(deepcopy(self._output))
 
     def release(self) -> None:
         """Drop the copies."""

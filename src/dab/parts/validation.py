@@ -19,12 +19,17 @@ def check_images(images: Any, like: Tensor | None) -> tuple[float, float]:
 
     >>> check_images(torch.zeros(3, 8, 8), None)
     Traceback (most recent call last):
-    ValueError: images must be (n, channels, height, width), got (3, 8, 8)
+    ValueError: images must be (n, channels, height, width), got (3, 8, 8): use images[None] ...
     """
     if not isinstance(images, Tensor):
         raise TypeError(f"images must be a tensor, got {type(images).__name__}")
+    if images.is_meta:
+        raise ValueError("images are on the meta device, without pixels")
     if images.ndim != 4:
-        raise ValueError(f"images must be (n, channels, height, width), got {tuple(images.shape)}")
+        hint = ": use images[None] for a single image" if images.ndim == 3 else ""
+        raise ValueError(
+            f"images must be (n, channels, height, width), got {tuple(images.shape)}{hint}"
+        )
     if images.numel() == 0:
         raise ValueError(f"the batch is empty: its shape is {tuple(images.shape)}")
     if not images.is_floating_point():
@@ -65,7 +70,8 @@ def check_names(found: Collection[str], expected: Collection[str]) -> None:
 def logits_of(output: Any, samples: int, classes: int | None) -> Tensor:
     """The logits in a model's output.
 
-    That is the output itself, its `logits` (an attribute or a key), or the first of a tuple.
+    That is the output itself, its `logits` (an attribute or a key), or the first of a tuple, if
+    nothing else in it could be logits.
 
     >>> logits_of({"logits": torch.zeros(2, 10), "loss": None}, 2, None).shape
     torch.Size([2, 10])
@@ -75,6 +81,13 @@ def logits_of(output: Any, samples: int, classes: int | None) -> Tensor:
         logits = output.get("logits")
     elif isinstance(output, tuple | list) and output and not hasattr(output, "logits"):
         logits = output[0]
+        rows = [x for x in output if isinstance(x, Tensor) and x.ndim == 2 and len(x) == samples]
+        if len(rows) > 1:
+            raise ValueError(
+                f"the model returns several tensors that could be logits, of shapes "
+                f"{[tuple(x.shape) for x in rows]}: wrap it so that it returns the logits alone, "
+                'or under the key "logits"'
+            )
     elif not isinstance(output, Tensor):
         logits = getattr(output, "logits", None)
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != samples:

@@ -442,7 +442,6 @@ def bad_inputs() -> dict[str, Tensor]:
         r"samples \[1\] .* NaN": torch.stack([image, torch.full_like(image, float("nan"))]),
         r"samples \[0, 1\] .* infinite": torch.full((2, 3, SIZE, SIZE), -float("inf")),
         rf"\(3, {2 * SIZE}, {2 * SIZE}\)": torch.zeros(2, 3, 2 * SIZE, 2 * SIZE),
-        "float64": torch.zeros(2, 3, SIZE, SIZE, dtype=torch.float64),
     }
 
 
