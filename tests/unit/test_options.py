@@ -49,7 +49,6 @@ NONSENSE: dict[str, list[Any]] = {
     "affinity": ["x", "", None, 1, math.nan, [], True],
     "statistics": ["x", "", None, 1, math.nan, [], True],
     "optimizer": ["x", "", None, 1, math.nan, [], True],
-    "mode": ["x", "", None, 1, math.nan, [], True],
     "layers": ["x", "", None, 1, math.nan, [], True],
     "device": ["x", math.nan, [], True, 1.5],
     "output": ["x", "", 1, math.nan, [], True],
