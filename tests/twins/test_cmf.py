@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import dab
 from tests.support.nets import net, stream
+from tests.support.slow.roid import SlowROID, prior_corrected
 from tests.support.twins import (
     CONTEXTS,
     assert_step_equal,
@@ -17,7 +18,6 @@ from tests.support.twins import (
     patches,
     with_slow_statistics,
 )
-from tests.twins.test_roid import SlowROID, prior_corrected
 
 
 class SlowCMF(SlowROID):

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 import dab
 from dab.outputs import Laplacian
 from dab.testing import same
 from tests.support.nets import CLASSES, SIZE, net, stream
+from tests.support.slow.lame import features_of
 from tests.support.twins import CONTEXTS, cosine
 
 Rows = list[list[float]]
@@ -69,13 +69,6 @@ def slow_lame(
         if abs(previous - energy) < 1e-8 or done == rounds:
             break
     return [[math.log(value) for value in row] for row in q], done
-
-
-def features_of(model: torch.nn.Module, kind: str, images: Tensor) -> Tensor:
-    if kind == "layernorm":
-        tokens = model.patches(images).flatten(2).transpose(1, 2)
-        return model.norm(model.blocks(tokens)).mean(dim=1)
-    return model[:-1](images)
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

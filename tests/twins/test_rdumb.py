@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import dab
 from dab.testing import same
 from tests.support.nets import net, stream
+from tests.support.slow.eata import SlowEATA
 from tests.support.twins import (
     CONTEXTS,
     assert_step_equal,
@@ -20,7 +21,6 @@ from tests.support.twins import (
     patches,
     with_slow_statistics,
 )
-from tests.twins.test_eata import SlowEATA
 
 
 class SlowRDumb(SlowEATA):

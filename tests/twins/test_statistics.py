@@ -15,6 +15,12 @@ from dab.methods import AdaContrast, CoTTA
 from dab.testing import same
 from tests.support.adapters import quick
 from tests.support.nets import net, stream
+from tests.support.slow import adacontrast as slow_adacontrast
+from tests.support.slow import cotta as slow_cotta
+from tests.support.slow.eata import SlowEATA
+from tests.support.slow.roid import CorrectedROID, scaled
+from tests.support.slow.sar import SlowSAR
+from tests.support.slow.tent import SlowTENT
 from tests.support.twins import (
     Twin,
     assert_same_statistics,
@@ -27,11 +33,6 @@ from tests.support.twins import (
     softmax,
     with_slow_statistics,
 )
-from tests.twins import test_adacontrast, test_cotta
-from tests.twins.test_eata import SlowEATA
-from tests.twins.test_roid import CorrectedROID, scaled
-from tests.twins.test_sar import SlowSAR
-from tests.twins.test_tent import SlowTENT
 
 SIZES = (8, 5, 1, 8, 3, 1, 8)
 KINDS = ["source", "batch", "ema"]
@@ -80,7 +81,7 @@ def test_roid_takes_the_statistics_of_the_batch():
 def test_student_teacher_and_anchor_of_cotta_take_the_statistics_of_the_batch(gate):
     model = double()
     options = {"gate": gate, "augmentations": 2, "lr": 0.03, "teacher": 0.9, "restore": 0.05}
-    twin = test_cotta.SlowCoTTA(with_slow_statistics(model, "batch"), **options)
+    twin = slow_cotta.SlowCoTTA(with_slow_statistics(model, "batch"), **options)
     adapter = CoTTA(model, **options)
     for images in batches():
         torch.testing.assert_close(adapter(images), twin(images), rtol=0, atol=1e-9)
@@ -93,14 +94,14 @@ def test_adacontrast_runs_in_train_mode_and_answers_in_eval_mode():
     """Against BatchNorm layers that really are in train mode."""
     options = {"queue": 16, "neighbors": 5, "refine_after": 9}
     model = balanced(net("batchnorm"))
-    twin = test_adacontrast.SlowAdaContrast(model, **options)
+    twin = slow_adacontrast.SlowAdaContrast(model, **options)
     twin.student.train()
     twin.teacher.train()
     # Only the answer calls the whole net; training passes stop before its head.
     twin.student.register_forward_pre_hook(lambda net, _: net.eval() and None)
     twin.student.register_forward_hook(lambda net, *_: net.train() and None)
     adapter = AdaContrast(model, **options)
-    test_adacontrast.compare(adapter, twin, stream((8, 3, 20, 6), dtype=torch.float64))
+    slow_adacontrast.compare(adapter, twin, stream((8, 3, 20, 6), dtype=torch.float64))
     for name, (mean, variance) in adapter.statistics.state_dict().items():
         layer = twin.student.get_submodule(name)
         torch.testing.assert_close(mean, layer.running_mean, rtol=0, atol=1e-9)

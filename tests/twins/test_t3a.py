@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import dab
 from dab.testing import same
 from tests.support.nets import net, stream
+from tests.support.slow.lame import features_of
 from tests.support.twins import CONTEXTS, argmax, entropy, logit_net, patches
-from tests.twins.test_lame import features_of
 
 
 def unit(row: list[float]) -> list[float]:

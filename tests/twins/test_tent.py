@@ -13,26 +13,14 @@ from torch import Tensor, nn
 import dab
 from dab.testing import same
 from tests.support.nets import CLASSES, SIZE, net, stream
+from tests.support.slow.tent import SlowTENT
 from tests.support.twins import (
     ATOL,
     CONTEXTS,
-    Twin,
     assert_step_equal,
-    entropy,
     logit_net,
     patches,
-    with_slow_statistics,
 )
-
-
-class SlowTENT(Twin):
-    def __init__(self, model: nn.Module, lr: float, statistics: str = "batch") -> None:
-        super().__init__(with_slow_statistics(model, statistics), lr)
-
-    def step(self, images: Tensor) -> Tensor:
-        z = self.net(images)
-        self.descend(sum(entropy(row) for row in z) / len(z))
-        return z
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

@@ -35,14 +35,15 @@ def test_a_wrong_seed_leaves_the_model_as_it_was(seed):
     assert flags(model) == before
 
 
-def test_a_warning_that_is_an_error_leaves_the_model_as_it_was():
-    model = net("batchnorm")
-    before = flags(model)
+def test_a_warning_that_is_an_error_leaves_the_adapter_as_it_was():
+    adapter = dab.DAB(net("layernorm"), 8)
+    adapter(stream()[0][:1])
+    before = adapter.state_dict()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning):
-            dab.DAB(model)
-    assert flags(model) == before
+        with pytest.raises(UserWarning, match="one sample"):
+            adapter(stream()[1][:1])
+    assert same(adapter.state_dict(), before)
 
 
 @pytest.mark.parametrize("options", [{"capacity": 1e3}, {"batch_size": 8.0}])
