@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Before torch is imported. Its pool of compilers hangs if a test ends one of its processes.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 from collections.abc import Iterator
 from pathlib import Path
 
