@@ -200,7 +200,9 @@ def test_no_wrong_type_anywhere_gets_through_even_if_signed(out):
             accepted += 1
             assert type(found) is Result
             assert type(found.error) is float
-            assert path[0] not in ("card", "run_id")
+            assert path[0] != "run_id"
+            # What is not part of the id may be another value of its type.
+            assert path[0] != "card" or path[1] in ("source_error", "published_as", "versions")
     assert tried > 500
     assert accepted < tried / 10
 

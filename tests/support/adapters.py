@@ -15,7 +15,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "deyo": {"layers": "all", "entropy_below": 0.9, "plpd_above": 0.01},
     "eata": {"margin": 0.9},
     "note": {"capacity": 8, "update_every": 10},
-    "rdumb": {"margin": 0.9, "reset_every": 5},
+    "rdumb": {"margin": 0.9, "reset_every": 4},
     "rotta": {"capacity": 8, "update_every": 10},
     "t3a": {"supports": 2},
 }
