@@ -617,7 +617,7 @@ def with_other_weight(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]
     return other
 
 
-OTHER_NUMBER = {int: lambda v: v + 1, float: lambda v: v / 2 or 0.1}
+OTHER_NUMBER = {int: lambda v: v + 1, float: lambda v: v / 2 if v else 0.1}
 OTHER_WORD = {
     "admission": "running",
     "trigger": "any",
