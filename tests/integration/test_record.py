@@ -193,7 +193,8 @@ def test_a_state_without_an_age_for_each_image_is_refused(ages):
 
     buffer = fresh()
     buffer.insert(torch.rand(2, 1, 2, 2), [0, 1])
-    with pytest.raises(ValueError, match="an age of its own for each image|ages must be a tensor"):
+    reason = r"an age of its own for each image|ages must be a tensor"
+    with pytest.raises(ValueError, match=reason):
         fresh().load_state_dict({**buffer.state_dict(), "ages": torch.tensor(ages)})
 
 
