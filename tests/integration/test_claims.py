@@ -222,3 +222,12 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 def test_this_machine_has_a_name():
     assert socket.gethostname() in claims._host()
+
+
+@pytest.mark.parametrize(
+    "change", [{"pid": 10**30}, {"pid": -1}, {"pid": 0}, {"expires": 9e18}, {"expires": 0.0}]
+)
+def test_a_claim_that_nobody_can_hold_is_void(change):
+    owner = claims.Owner("id", claims._host(), os.getpid(), time.time() + claims.LEASE)
+    assert owner.is_alive
+    assert not replace(owner, **change).is_alive

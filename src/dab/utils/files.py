@@ -179,6 +179,8 @@ def remove_unfinished(folder: Location) -> None:
 
 def is_alive(process: int) -> bool:
     """Whether a process of this machine is running."""
+    if process < 1:
+        return False  # the system takes these for groups of processes
     try:
         os.kill(process, 0)
         # A process that is dead, but whose parent has not waited for it, can still be signaled.
@@ -186,11 +188,10 @@ def is_alive(process: int) -> bool:
         return state != "Z"
     except FileNotFoundError:
         return True  # a system without /proc
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
-    return True
 
 
 def write(file: Location, content: bytes | str) -> None:
