@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported. Its pool of compilers hangs if a test ends one of its processes.
+# Before torch is imported. Its pool of compiling processes was seen to hang under pytest-xdist.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 from collections.abc import Iterator
