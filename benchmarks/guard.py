@@ -1,0 +1,242 @@
+"""What the guard saves, costs and estimates: `python -m benchmarks.guard errors`, and others below.
+
+- `errors`: error in % of the source model, and of methods at multiples of their published rates
+  without and with a guard; rollbacks, and how far estimated errors were off.
+- `collapses`: how many calls an injected collapse takes to be noticed.
+- `cost`: of a guarded call, relative to one without, measured in turns in one process.
+- `fit`: the constants of `dab.guard.signals`, by least squares over windows of streams without a
+  guard. This was done on the held-out corruptions alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import dab
+from benchmarks.step import TinyViT, batches
+from dab.data.cache import cache_folder
+from dab.data.corrupted_images import CorruptedImages
+from dab.data.corruptions import CORRUPTIONS, HELD_OUT
+from dab.data.datasets.cifar10 import CIFAR10
+from dab.data.datasets.glyphs import Glyphs
+from dab.data.images import Images, to_tensor
+from dab.guard.signals import Comparison
+from dab.models import zoo
+from dab.parts.functional import probabilities
+from dab.streams.orders import correlated, dirichlet, shuffled
+
+SEVERITY = 5
+WINDOW = 1000  # images over which an estimate is compared with the truth
+ORDERS: dict[str, Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]] = {
+    "shuffled": shuffled,
+    "sorted": correlated,
+    "dirichlet": lambda labels, rng: dirichlet(labels, rng, 0.1),
+}
+METHODS = ("tent", "roid", "dab", "eata", "sar", "note", "rotta")
+# The correction of the output exploits the order of labels and is not what the guard guards.
+OPTIONS = {"roid": {"output": None}, "cmf": {"output": None}, "dab": {"capacity": 64}}
+
+
+@dataclass
+class Shown:
+    """A stream: images, labels, and the source model's probabilities."""
+
+    images: NDArray[np.uint8]
+    labels: Tensor
+    source: Tensor
+
+
+def load(net: str) -> nn.Module:
+    """A source model by name."""
+    return zoo.load(net) if net in zoo.names() else dab.load_model(net).model.eval()
+
+
+def streams(chosen: argparse.Namespace) -> Iterator[tuple[str, Shown]]:
+    """The stream of each order."""
+    clean: Images
+    clean = (
+        Glyphs.of_split("test", 10_000) if chosen.net == "glyphs" else CIFAR10(chosen.root, "test")
+    )
+    names = CORRUPTIONS[:: chosen.thin] if chosen.corruptions == "test" else HELD_OUT
+    places = np.arange(chosen.samples)
+    domains = [CorruptedImages(clean, name, SEVERITY).batch(places) for name in names]
+    labels = np.asarray(clean.labels)[: chosen.samples]
+    for order in chosen.orders:
+        rng = np.random.default_rng(chosen.seed)
+        orders = [ORDERS[order](labels, rng) for _ in domains]
+        images = np.concatenate([domain[at] for domain, at in zip(domains, orders, strict=True)])
+        with torch.no_grad():
+            model = load(chosen.net)
+            source = torch.cat([probabilities(model(x)) for x in in_batches(images, 100)])
+        yield order, Shown(images, torch.as_tensor(labels[np.concatenate(orders)]), source)
+
+
+def in_batches(images: NDArray[np.uint8], size: int) -> Iterator[Tensor]:
+    for start in range(0, len(images), size):
+        yield to_tensor(images[start : start + size])
+
+
+def create(chosen: argparse.Namespace, method: str, factor: float, guard: bool) -> dab.Adapter:
+    """A method at a multiple of its published rate."""
+    rate = dab.method(method).published["lr"]
+    options = {**OPTIONS.get(method, {}), "lr": factor * rate, "guard": guard}
+    return dab.create(method, load(chosen.net), **options)
+
+
+def errors(chosen: argparse.Namespace) -> None:
+    rows = list(product(chosen.methods, chosen.rates))
+    print(
+        f"{chosen.net}: {'order':10} method rate | source free guarded | rollbacks compared | off"
+    )
+    for order, stream in streams(chosen):
+        source = 100 * float((stream.source.argmax(dim=1) != stream.labels).double().mean())
+        for method, factor in rows:
+            free = guarded(chosen, method, factor, stream, guard=False)[0] if chosen.free else None
+            error, adapter, off = guarded(chosen, method, factor, stream, guard=True)
+            totals = adapter.totals
+            share = 100 * totals.compared / totals.samples
+            without = "" if free is None else f"{free:.1f}"
+            print(
+                f"{chosen.net}: {order:10} {method:6} x{factor:<3g} | {source:.1f} {without:>5} "
+                f"{error:.1f} {'!' if error > source + 1 else ' '} | {totals.rollbacks:3} "
+                f"{share:.1f} % | {off:.1f}",
+                flush=True,
+            )
+
+
+def guarded(
+    chosen: argparse.Namespace, method: str, factor: float, stream: Shown, guard: bool
+) -> tuple[float, dab.Adapter, float]:
+    """Error in %, the adapter, and the mean absolute difference of estimated and true error.
+
+    The latter over windows, in points.
+    """
+    adapter = create(chosen, method, factor, guard)
+    wrong, estimates = [], []
+    labels = torch.split(stream.labels, chosen.batch)
+    for images, truth in zip(in_batches(stream.images, chosen.batch), labels, strict=True):
+        wrong.append((adapter(images).argmax(dim=1) != truth).double())
+        estimate = adapter.last.estimated_error
+        estimates.append(torch.full_like(wrong[-1], torch.nan if estimate is None else estimate))
+    off = torch.split(torch.cat(estimates) - torch.cat(wrong), WINDOW)
+    means = torch.stack([window.nanmean() for window in off])
+    return 100 * float(torch.cat(wrong).mean()), adapter, 100 * float(means.abs().nanmean())
+
+
+def collapses(chosen: argparse.Namespace) -> None:
+    """Make methods collapse after a healthy start, and count the calls until that is noticed."""
+    ((_, stream),) = streams(argparse.Namespace(**{**vars(chosen), "orders": ["shuffled"]}))
+    healthy = list(in_batches(stream.images, chosen.batch))[:20]
+    one = stream.labels == stream.labels[0]
+    only = list(in_batches(stream.images[one.numpy()], chosen.batch))[:20]
+    noise = [torch.rand_like(healthy[0]) for _ in range(20)]
+    constant = [torch.full_like(healthy[0], 0.5) for _ in range(20)]
+    for method in chosen.methods:
+        injected = {"one class": only, "noise": noise, "constant": constant, "rate x64": healthy}
+        for name, batches_of in injected.items():
+            adapter = create(chosen, method, 1, guard=True)
+            for images in healthy:
+                adapter(images)
+            adapter.trained.learning_rate *= 64
+            calls = adapter.totals.calls
+            for images in batches_of * 4:
+                adapter(images)
+                if adapter.totals.rollbacks:
+                    break
+            noticed = adapter.totals.rollbacks > 0
+            after = f"{adapter.totals.calls - calls} calls" if noticed else "not within 80 calls"
+            print(f"{chosen.net}: {method:6} {name:10} noticed after {after}", flush=True)
+
+
+def cost(chosen: argparse.Namespace) -> None:
+    """Guarded and plain calls in turns, on a ViT-Ti/16, after the guard's first close looks."""
+    for size in (64, 1):
+        for method in chosen.methods:
+            torch.manual_seed(0)
+            guard = dab.guard.Guard()
+            pair = [
+                dab.create(
+                    method, TinyViT(chosen.pixels).eval(), guard=g, **OPTIONS.get(method, {})
+                )
+                for g in (False, guard)
+            ]
+            pair[1].guard.probe._close = 0.0  # what a long stream has left of them
+            spent = [0.0, 0.0]
+            images = [
+                x[:size] for x in batches(chosen.calls * (1 if size > 1 else 8), chosen.pixels)
+            ]
+            for x in images:
+                for number, adapter in enumerate(pair):
+                    began = time.process_time()
+                    adapter(x)
+                    spent[number] += time.process_time() - began
+            print(
+                f"{method:6} batch {size:2}: {100 * (spent[1] / spent[0] - 1):+.1f} %", flush=True
+            )
+
+
+def fit(chosen: argparse.Namespace) -> None:
+    """Least squares of the true added error, and of the source's accuracy, over windows."""
+    rows, targets, information, accuracies = [], [], [], []
+    for _, stream in streams(chosen):
+        for method, factor in product(chosen.methods, chosen.rates):
+            adapter = create(chosen, method, factor, guard=False)
+            answers = [probabilities(adapter(x)) for x in in_batches(stream.images, chosen.batch)]
+            adapted = torch.cat(answers)
+            for part in torch.split(torch.arange(len(adapted)), 500):
+                comparison = Comparison()
+                comparison.add(adapted[part], stream.source[part], len(part))
+                found = comparison.opinion(len(part))
+                wrong = [
+                    p[part].argmax(dim=1) != stream.labels[part] for p in (adapted, stream.source)
+                ]
+                added, source = (float(w.double().mean()) for w in wrong)
+                rows.append([found.lost, -found.gained, found.lost_classes])
+                targets.append(added - source)
+                information.append([found.source_accuracy])
+                accuracies.append(1 - source)
+    for name, x, y in (("added error", rows, targets), ("accuracy", information, accuracies)):
+        x, y = np.array(x), np.array(y)
+        weights, *_ = np.linalg.lstsq(x, y, rcond=None)
+        off = np.abs(x @ weights - y)
+        print(
+            f"{chosen.net}: {name}: {weights.round(2)}, off by {100 * off.mean():.1f} points, "
+            f"90 % within {100 * np.quantile(off, 0.9):.1f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", choices=["errors", "collapses", "cost", "fit"])
+    parser.add_argument(
+        "--net", default="glyphs", help="glyphs, cifar10 or a model of dab.load_model"
+    )
+    parser.add_argument("--root", type=Path, default=cache_folder() / "cifar10")
+    parser.add_argument("--corruptions", choices=["test", "held-out"], default="test")
+    parser.add_argument("--thin", type=int, default=3, help="every K-th of the test corruptions")
+    parser.add_argument("--samples", type=int, default=1000, help="images per domain")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--rates", nargs="+", type=float, default=(1, 4, 16, 64))
+    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--free", action="store_true", help="also without a guard")
+    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--calls", type=int, default=30)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    {"errors": errors, "collapses": collapses, "cost": cost, "fit": fit}[chosen.command](chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""The guard: `dab.create("tent", model, guard=True)` steps back when adapting does harm."""
+
+from dab.guard.guard import Action, Guard, GuardOption, create_guard
+from dab.guard.health import Health
+from dab.guard.risk import RiskMonitor
+
+__all__ = ["Action", "Guard", "GuardOption", "Health", "RiskMonitor", "create_guard"]

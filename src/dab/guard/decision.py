@@ -1,0 +1,59 @@
+"""From estimates to a state, with hysteresis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from dab.guard.signals import Opinion
+from dab.parts.schema import Integer, OneOf, take
+from dab.parts.transaction import Recorded
+
+__all__ = ["Decision", "State"]
+
+State = Literal["healthy", "suspicious", "failed"]
+
+SUSPICIOUS = 0.01  # added error: one in a hundred images is wrong because of adapting
+ENOUGH = 16  # samples that it takes to be healthy again
+NOT_FINITE = 3  # calls in a row that could not learn
+
+
+class Decision(Recorded):
+    """Healthy, suspicious or failed, and since when.
+
+    With e the estimated added error over a window and s its standard error, in any window:
+
+    - suspicious if e - s / 2 > 0.01: it may well be that more than one image in a hundred is wrong
+      because of adapting;
+    - failed if e - s > `tolerance`, so that it probably is more than that; or if three calls in a
+      row could not learn because a number was not finite;
+    - healthy again only if e < 0.01 in all windows, on 16 samples at least.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance = tolerance
+        self.state: State = "healthy"
+        self.since = 0  # images of the stream when the state began
+
+    def judge(self, opinions: Sequence[Opinion], not_finite: int, images: int) -> State:
+        """The state after so many images, of which the opinions are over different windows."""
+        surely = max((o.added_error - o.uncertainty for o in opinions), default=0.0)
+        maybe = max((o.added_error - o.uncertainty / 2 for o in opinions), default=0.0)
+        calm = all(o.added_error < SUSPICIOUS and o.samples >= ENOUGH for o in opinions)
+        if surely > self.tolerance or not_finite >= NOT_FINITE:
+            self.become("failed", images)
+        elif maybe > SUSPICIOUS and self.state == "healthy":
+            self.become("suspicious", images)
+        elif calm and opinions:
+            self.become("healthy", images)
+        return self.state
+
+    def become(self, state: State, images: int) -> None:
+        if state != self.state:
+            self.state, self.since = state, images
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self.state, "since": self.since}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.state, self.since = take(state, state=OneOf(get_args(State)), since=Integer())

@@ -1,0 +1,53 @@
+"""How an adapter is doing, without labels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dab.guard.decision import State
+from dab.guard.signals import Opinion
+
+__all__ = ["Health", "accuracy_of", "interval_of"]
+
+OFF_BY = 0.16  # 90 % of held-out windows, of a net that was left out of the fit, were within this
+DEVIATIONS = 1.64  # of a normal distribution for 90 %
+
+
+@dataclass(frozen=True)
+class Health:
+    """The opinion of a guard; all numbers are estimates that need no labels.
+
+    Accuracies, errors and shares are between 0 and 1. What has not been seen yet is None.
+    """
+
+    state: State
+    since: int  # images of the stream when the state began
+    accuracy: float | None  # of the recent predictions
+    accuracy_interval: tuple[float, float] | None  # 90 % of held-out windows were within it
+    added_error: float | None  # error of the adapted minus error of the source model
+    agreement: float | None  # with the source model
+    lost_classes: float | None  # log of effective classes, source minus adapted
+    drift: float  # distance of the trained numbers from the source, relative to their size
+    rate: float  # factor of the learning rate: below 1 for a while after a rollback
+    rollbacks: int
+    compared: int  # images that the source model has predicted too
+
+    def __str__(self) -> str:
+        error = (
+            "" if self.accuracy is None else f", estimated error {100 * (1 - self.accuracy):.0f} %"
+        )
+        back = f", {self.rollbacks} rollbacks" if self.rollbacks else ""
+        return f"{self.state}{error}{back}"
+
+
+def accuracy_of(opinion: Opinion) -> float:
+    """The estimated accuracy of the adapted model."""
+    return min(1.0, max(0.0, opinion.source_accuracy - opinion.added_error))
+
+
+def interval_of(opinion: Opinion) -> tuple[float, float]:
+    """Around the estimated accuracy: what the method may be off by, and chance."""
+    accuracy = accuracy_of(opinion)
+    spread = math.hypot(OFF_BY, DEVIATIONS * 0.5 / math.sqrt(opinion.samples))
+    return max(0.0, accuracy - spread), min(1.0, accuracy + spread)

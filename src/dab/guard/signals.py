@@ -1,0 +1,191 @@
+"""What a guard watches without labels, each signal with its own small state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dab.parts.ring_buffer import RingBuffer
+from dab.parts.schema import Array, Integer, Nested, Number, take
+from dab.parts.transaction import Recorded
+
+__all__ = ["Comparison", "Drift", "Failures", "Opinion", "effective_classes"]
+
+# The weights of the three parts of `Opinion.added_error`, and how an accuracy follows from the
+# information in predictions: by least squares on held-out streams, see docs/guard.md.
+LOST, GAINED, CLASSES = 1.0, 0.6, 0.2
+INFORMED = 0.84
+HELD = 512  # samples that a comparison holds at most
+CONTEXT = 5000  # images that show which classes there are
+PRIOR, SPREAD = 4, 0.2  # samples with this deviation are assumed to have been seen before
+
+
+def effective_classes(frequencies: Tensor) -> float:
+    """exp(entropy) of class frequencies: how many classes there are, rare ones counting less.
+
+    >>> round(effective_classes(torch.tensor([5.0, 5.0, 0.0])), 6), effective_classes(torch.ones(1))
+    (2.0, 1.0)
+    """
+    share = frequencies / frequencies.sum()
+    return math.exp(float(-torch.xlogy(share, share).sum()))
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a window of samples says about the adapted model, next to the source model.
+
+    All are means over the window. y_a and y_s are the classes that the adapted and the source model
+    predict, p_a and p_s their probabilities, N_a and N_s the effective numbers of predicted
+    classes.
+
+    The added error is estimated as `lost` - 0.6 `gained` + 0.2 `lost_classes`: where the two
+    disagree, what it costs in the source's opinion minus what it brings in the adapted model's own,
+    discounted for overconfidence; and collapse, which makes both opinions worthless.
+    """
+
+    samples: int
+    agreement: float  # share of samples with y_a = y_s
+    lost: float  # p_s(y_s) - p_s(y_a)
+    gained: float  # p_a(y_a) - p_a(y_s)
+    lost_classes: float  # log N_s - log N_a, times the share of the stream's classes it shows
+    added_error: float  # estimate of error(adapted) - error(source)
+    uncertainty: float  # standard error of that estimate from sampling alone
+    source_accuracy: float  # estimate: 0.84 sqrt(I), I the share of log C that p_s tells
+
+
+class Comparison(Recorded):
+    """The latest samples that both the adapted and the source model have predicted.
+
+    Few classes in a window are normal on a sorted stream, and there the better model predicts
+    fewer. So lost classes count in proportion to the share of classes that the window shows, of
+    those that the source model has predicted recently.
+    """
+
+    def __init__(self) -> None:
+        self._rows = RingBuffer(
+            HELD,
+            Array((None, None), torch.float32, least=0),  # p_s
+            Array((None,), torch.int64, least=0),  # y_a
+            Array((None,), torch.float64),  # gained
+            Array((None,), torch.int64),  # position in the stream
+        )
+        self._images = 0  # of the stream, up to the last comparison
+        self._cleared = 0  # images when the weights were replaced
+
+    def add(self, adapted: Tensor, source: Tensor, images: int) -> None:
+        """Add the probabilities (k, C) of some of so many new images."""
+        self._images += images
+        p_a, p_s = adapted.cpu(), source.cpu()
+        top, y_a = p_a.max(dim=1)
+        gained = (top - p_a.gather(1, p_s.argmax(dim=1, keepdim=True))[:, 0]).double()
+        self._rows.push(p_s.float(), y_a, gained, torch.full_like(y_a, self._images))
+
+    def opinion(self, span: int) -> Opinion | None:
+        """What the last `span` images say; None if nothing has been compared."""
+        if not len(self._rows) or self._cleared == self._images:
+            return None
+        p_s, y_a, gained = self._last(span, since=self._cleared)
+        samples, classes = p_s.shape
+        top_s, y_s = p_s.max(dim=1)
+        lost = top_s - p_s.gather(1, y_a[:, None])[:, 0]
+        count_a, count_s = (y.bincount(minlength=classes).double() for y in (y_a, y_s))
+        context = effective_classes(self._last(CONTEXT)[0].mean(dim=0))
+        shown = min(1.0, effective_classes(p_s.mean(dim=0)) / context)
+        # What each sample contributes to log N_s - log N_a; the mean is just that.
+        lost_classes = shown * (count_a[y_a].log() - count_s[y_s].log())
+        parts = LOST * lost - GAINED * gained + CLASSES * lost_classes
+        added = parts.mean()
+        # A handful of samples that happen to be alike is not certain.
+        squares = float((parts - added).square().sum()) + PRIOR * SPREAD**2
+        information = math.log(context) + float(torch.xlogy(p_s, p_s).sum()) / samples
+        return Opinion(
+            samples=samples,
+            agreement=float((y_a == y_s).double().mean()),
+            lost=float(lost.mean()),
+            gained=float(gained.mean()),
+            lost_classes=float(lost_classes.mean()),
+            added_error=float(added),
+            uncertainty=math.sqrt(squares / (samples + PRIOR) / samples),
+            source_accuracy=INFORMED * math.sqrt(max(0.0, information) / math.log(classes)),
+        )
+
+    def _last(self, span: int, since: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """p_s, y_a and gain of the samples of the last images, those of the last call at least."""
+        p_s, y_a, gained, at = self._rows.columns
+        chosen = at > max(since, min(self._images - span, int(at.max()) - 1))
+        return p_s[chosen].double(), y_a[chosen], gained[chosen]
+
+    def clear(self) -> None:
+        """Other weights predict from now on; what the source predicted is still the context."""
+        self._cleared = self._images
+
+    def savepoint(self) -> Any:
+        return self._rows.savepoint(), self._images, self._cleared
+
+    def rollback(self, token: Any) -> None:
+        rows, self._images, self._cleared = token
+        self._rows.rollback(rows)
+
+    def release(self) -> None:
+        self._rows.release()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self._rows.state_dict(),
+            "images": self._images,
+            "cleared": self._cleared,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        rows, self._images, self._cleared = take(
+            state, rows=Nested(), images=Integer(), cleared=Integer()
+        )
+        self._rows.load_state_dict(rows)
+
+
+class Drift(Recorded):
+    """How far the trained numbers are from the source, relative to their size."""
+
+    def __init__(self) -> None:
+        self.distance = 0.0
+        self._seen = 0.0  # the distance at the last close look
+
+    def follow(self, distance: float) -> None:
+        self.distance = distance
+
+    @property
+    def due(self) -> bool:
+        """Whether a close look is due: the numbers are twice as far away as at the last one."""
+        return self.distance > 2 * self._seen
+
+    def looked(self) -> None:
+        """A close look has been taken."""
+        self._seen = self.distance
+
+    def state_dict(self) -> dict[str, float]:
+        return {"distance": self.distance, "seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        number = Number(least=0)
+        self.distance, self._seen = take(state, distance=number, seen=number)
+
+
+class Failures(Recorded):
+    """Calls in a row that learned nothing because a number was not finite."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def follow(self, skipped: bool) -> None:
+        self.count = self.count + 1 if skipped else 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        (self.count,) = take(state, count=Integer())

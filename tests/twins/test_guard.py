@@ -1,0 +1,189 @@
+"""The guard's estimates against loop twins."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dab.guard.risk import LowerBound, Threshold, boundary, largest_rate
+from dab.guard.signals import (
+    CLASSES,
+    CONTEXT,
+    GAINED,
+    HELD,
+    INFORMED,
+    LOST,
+    PRIOR,
+    SPREAD,
+    Comparison,
+    Opinion,
+    effective_classes,
+)
+
+
+def random_probabilities(rng: np.random.Generator, n: int, C: int) -> Tensor:
+    return torch.tensor(rng.dirichlet(np.full(C, 0.3), n), dtype=torch.float64)
+
+
+def count_classes(labels: list[int]) -> float:
+    shares = [labels.count(c) / len(labels) for c in set(labels)]
+    return math.exp(-sum(share * math.log(share) for share in shares))
+
+
+def count_soft_classes(rows: list[list[float]]) -> float:
+    means = [sum(row[c] for row in rows) / len(rows) for c in range(len(rows[0]))]
+    return math.exp(-sum(p * math.log(p) for p in means if p > 0))
+
+
+class SlowComparison:
+    """Keeps every sample in a list."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[list[float], list[float], int]] = []
+        self.images = self.cleared = 0
+
+    def add(self, adapted: Tensor, source: Tensor, images: int) -> None:
+        self.images += images
+        for a, s in zip(adapted.tolist(), source.float().tolist(), strict=True):
+            self.samples.append((a, s, self.images))
+        self.samples = self.samples[-HELD:]
+
+    def clear(self) -> None:
+        self.cleared = self.images
+
+    def last(self, span: int) -> list[tuple[list[float], list[float], int]]:
+        newest = max(at for *_, at in self.samples)
+        return [x for x in self.samples if x[2] > self.images - span or x[2] == newest]
+
+    def opinion(self, span: int) -> dict[str, float]:
+        window = [sample for sample in self.last(span) if sample[2] > self.cleared]
+        n, C = len(window), len(window[0][0])
+        y_a = [max(range(C), key=lambda c: a[c]) for a, *_ in window]
+        y_s = [max(range(C), key=lambda c: s[c]) for _, s, _ in window]
+        context = count_soft_classes([s for _, s, _ in self.last(CONTEXT)])
+        shown = min(1.0, count_soft_classes([s for _, s, _ in window]) / context)
+        lost, gained, parts, entropies = [], [], [], []
+        for i, (a, s, _) in enumerate(window):
+            lost.append(s[y_s[i]] - s[y_a[i]])
+            gained.append(a[y_a[i]] - a[y_s[i]])
+            classes = shown * math.log(y_a.count(y_a[i]) / y_s.count(y_s[i]))
+            parts.append(LOST * lost[-1] - GAINED * gained[-1] + CLASSES * classes)
+            entropies.append(-sum(p * math.log(p) for p in s if p > 0))
+        lost_classes = shown * math.log(count_classes(y_s) / count_classes(y_a))
+        added = LOST * sum(lost) / n - GAINED * sum(gained) / n + CLASSES * lost_classes
+        squares = sum((part - added) ** 2 for part in parts) + PRIOR * SPREAD**2
+        information = math.log(context) - sum(entropies) / n
+        return {
+            "samples": n,
+            "agreement": sum(a == s for a, s in zip(y_a, y_s, strict=True)) / n,
+            "lost": sum(lost) / n,
+            "gained": sum(gained) / n,
+            "lost_classes": lost_classes,
+            "added_error": added,
+            "uncertainty": math.sqrt(squares / (n + PRIOR) / n),
+            "source_accuracy": INFORMED**2 * max(0.0, information) / math.log(C),
+        }
+
+
+def squared(opinion: Opinion) -> dict[str, float]:
+    """With the square of the accuracy: the root of nearly 0 has no digits to compare."""
+    return {**vars(opinion), "source_accuracy": opinion.source_accuracy**2}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(2, 7),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 3000)), min_size=1, max_size=6),
+    st.integers(1, 4000),
+)
+def test_a_comparison_equals_the_twin(seed, C, calls, span):
+    rng = np.random.default_rng(seed)
+    comparison, slow = Comparison(), SlowComparison()
+    for samples, images in calls:
+        source = random_probabilities(rng, samples, C)
+        adapted = (source + random_probabilities(rng, samples, C)) / 2
+        for one in (comparison, slow):
+            one.add(adapted, source, images)
+    assert squared(comparison.opinion(span)) == pytest.approx(slow.opinion(span), abs=1e-5)
+
+
+def test_a_cleared_comparison_keeps_the_context():
+    comparison, slow = Comparison(), SlowComparison()
+    for one in (comparison, slow):
+        rng = np.random.default_rng(0)
+        one.add(random_probabilities(rng, 50, 4), random_probabilities(rng, 50, 4), 500)
+        one.clear()
+    assert comparison.opinion(1000) is None
+    adapted, source = random_probabilities(rng, 5, 4), random_probabilities(rng, 5, 4)
+    for one in (comparison, slow):
+        one.add(adapted, source, 64)
+    assert squared(comparison.opinion(1000)) == pytest.approx(slow.opinion(1000), abs=1e-5)
+
+
+def test_a_comparison_forgets_what_it_cannot_hold():
+    rng = np.random.default_rng(0)
+    comparison, slow = Comparison(), SlowComparison()
+    for _ in range(5):
+        source, adapted = random_probabilities(rng, 200, 4), random_probabilities(rng, 200, 4)
+        for one in (comparison, slow):
+            one.add(adapted, source, 200)
+    assert squared(comparison.opinion(10**6)) == pytest.approx(slow.opinion(10**6), abs=1e-5)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=9).filter(any))
+def test_effective_classes_equal_the_twin(counts):
+    labels = [c for c, count in enumerate(counts) for _ in range(count)]
+    expected = count_classes(labels)
+    assert effective_classes(torch.tensor(counts).double()) == pytest.approx(expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 30), min_size=1, max_size=8))
+def test_a_lower_bound_equals_the_twin(seed, sizes):
+    rng = np.random.default_rng(seed)
+    bound = LowerBound(0.05)
+    seen: list[float] = []
+    variance = 0.0
+    for size in sizes:
+        values = rng.integers(0, 2, size).astype(float).tolist()
+        guess = sum(seen) / len(seen) if seen else 0.5
+        for value in values:
+            variance += (value - guess) ** 2
+        seen += values
+        bound.follow(torch.tensor(values))
+        assert bound.value == pytest.approx((sum(seen) - boundary(variance, 0.05)) / len(seen))
+
+
+@given(st.integers(0, 2**31), st.integers(1, 60), st.booleans())
+def test_a_threshold_equals_the_twin(seed, n, ties):
+    rng = np.random.default_rng(seed)
+    u = rng.integers(0, 9, n) / 10 if ties else rng.random(n)
+    wrong = rng.random(n) < u
+    found = Threshold.chosen(torch.tensor(u), torch.tensor(wrong), 0.01)
+    above = [i for i in range(n) if u[i] > found.uncertainty]
+    false = sum(not wrong[i] for i in above) / n
+    assert found.false_positives == pytest.approx(false + math.sqrt(math.log(100) / (2 * n)))
+    if not ties:  # the best of all thresholds at values that occur, and of none
+
+        def gain(level: float) -> int:
+            return sum(1 if wrong[i] else -1 for i in range(n) if u[i] > level)
+
+        best = max(gain(level) for level in [0.0, *u.tolist()][: n + 1] if level != max(u))
+        assert gain(found.uncertainty) == best
+
+
+@given(st.floats(0, 1), st.integers(10, 1000), st.floats(0.001, 0.5))
+def test_the_largest_rate_is_where_the_divergence_reaches_its_limit(share, n, alpha):
+    rate = largest_rate(share, n, alpha)
+    assert share <= rate <= 1
+    if share < 1 and rate < 1 - 1e-9:
+        terms = [(share, rate), (1 - share, 1 - rate)]
+        divergence = sum(a * math.log(a / b) for a, b in terms if a)
+        assert n * divergence == pytest.approx(math.log(1 / alpha), rel=1e-3, abs=1e-6)
