@@ -11,20 +11,33 @@ import kornia.color
 import kornia.enhance
 import kornia.filters
 import kornia.geometry.transform
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from dab.augmentations import augment, mild, strong, weak
-from dab.augmentations.color import brightness, contrast, gamma, gray, hue, saturation
+from dab.augmentations import augment, augmix, mild, strong, weak
+from dab.augmentations.color import (
+    autocontrast,
+    brightness,
+    contrast,
+    equalize,
+    gamma,
+    gray,
+    hue,
+    posterize,
+    saturation,
+    solarize,
+)
 from dab.augmentations.geometry import blur, extend, rotation, warp
-from dab.augmentations.views import _crop_boxes
+from dab.augmentations.views import _TRANSFORMS, _crop_boxes
 
 View = Callable[[Tensor, torch.Generator], Tensor]
-VIEWS = [augment, mild, weak, strong, partial(strong, resized_crop=False)]
+VIEWS = [augment, augmix, mild, weak, strong, partial(strong, resized_crop=False)]
 SIZES = [(1, 1), (2, 3), (8, 8), (32, 32), (33, 47)]
 
 seeds = st.integers(0, 2**32 - 1)
@@ -370,6 +383,97 @@ def test_crops_have_their_area_and_lie_inside(height: int, width: int) -> None:
         assert (ratio.log() > 0).double().mean().item() == pytest.approx(0.5, abs=0.05)
 
 
+def as_picture(image: Tensor) -> Image.Image:
+    return Image.fromarray((image * 255).round().byte().permute(1, 2, 0).numpy())
+
+
+def as_tensor(picture: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).double() / 255
+
+
+@pytest.mark.parametrize("size", [(3, 4), (16, 16), (40, 23)])
+@given(seed=seeds)
+@settings(max_examples=10, deadline=None)
+def test_colors_of_augmix_are_pillows(size: tuple[int, int], seed: int) -> None:
+    images = (random_images(seed, 4, 3, *size) * 255).round() / 255
+    images[0, 1] = 0.2  # a flat channel
+    thresholds = torch.randint(0, 257, (4,), generator=seeded(seed))
+    found = {
+        "autocontrast": autocontrast(images),
+        "equalize": equalize(images),
+        "posterize": posterize(images, 4),
+        "solarize": solarize(images, thresholds),
+    }
+    for index, image in enumerate(images):
+        picture = as_picture(image)
+        expected = {
+            "autocontrast": ImageOps.autocontrast(picture),
+            "equalize": ImageOps.equalize(picture),
+            "posterize": ImageOps.posterize(picture, 4),
+            "solarize": ImageOps.solarize(picture, int(thresholds[index])),
+        }
+        for name, theirs in expected.items():
+            # Pillow rounds the stretched values down to levels.
+            atol = 1 / 255 + 1e-9 if name == "autocontrast" else 1e-9
+            torch.testing.assert_close(
+                found[name][index], as_tensor(theirs), rtol=0, atol=atol, msg=name
+            )
+
+
+def test_motions_of_augmix_are_pillows() -> None:
+    rows, columns = torch.meshgrid(torch.arange(60.0), torch.arange(60.0), indexing="ij")
+    smooth = torch.stack([rows, columns, (rows + columns) / 2])[None].double() / 60
+    picture, bilinear = as_picture(smooth[0]), Image.Resampling.BILINEAR
+    strength = torch.tensor([1.0], dtype=torch.float64)
+    affine = {  # in the order of the list
+        5: (1, 0.03, 0, 0, 1, 0),
+        6: (1, 0, 0, 0.03, 1, 0),
+        7: (1, 0, -2, 0, 1, 0),
+        8: (1, 0, 0, 0, 1, -2),
+    }
+    expected = {
+        4: picture.rotate(-3, bilinear),
+        **{k: picture.transform((60, 60), Image.AFFINE, v, bilinear) for k, v in affine.items()},
+    }
+    for index, theirs in expected.items():
+        found = _TRANSFORMS[index](smooth, strength)[0]
+        inside = (slice(None), slice(5, -5), slice(5, -5))
+        torch.testing.assert_close(
+            found[inside], as_tensor(theirs)[inside], rtol=0, atol=1.6 / 255, msg=str(index)
+        )
+
+
+@given(seed=seeds)
+@settings(max_examples=10, deadline=None)
+def test_augmix_is_its_slow_twin(seed: int) -> None:
+    images = random_images(seed, 5, 3, 12, 9)
+    generator = seeded(seed)
+    boxes = _crop_boxes(5, 12, 9, generator, smallest=0.08)
+    flips = uniform(0, 1, 5, generator) < 0.5
+    weights = -torch.log(1 - uniform(0, 1, 15, generator)).view(3, 5)
+    lengths = torch.randint(1, 4, (15,), generator=generator).view(3, 5)
+    draws = []
+    for _ in range(3):
+        kinds = torch.randint(9, (15,), generator=generator).view(3, 5)
+        strength = uniform(0.1, 1, 15, generator).view(3, 5)
+        positive = (uniform(0, 1, 15, generator) < 0.5).view(3, 5)
+        draws.append((kinds, strength, positive))
+    shares = uniform(0, 1, 5, generator)
+    for index, found in enumerate(augmix(images, seeded(seed))):
+        base = warp(images[index : index + 1], boxes[index : index + 1])
+        base = base.flip(-1) if flips[index] else base
+        mixed = torch.zeros_like(base)
+        for chain in range(3):
+            view = base
+            for kinds, strength, positive in draws[: int(lengths[chain, index])]:
+                sign = 1 if positive[chain, index] else -1
+                amount = sign * strength[chain, index][None]
+                view = _TRANSFORMS[int(kinds[chain, index])](view, amount)
+            mixed = mixed + weights[chain, index] / weights[:, index].sum() * view
+        expected = shares[index] * base + (1 - shares[index]) * mixed
+        torch.testing.assert_close(found, expected[0], rtol=0, atol=1e-9)
+
+
 # What all views promise
 
 
@@ -422,7 +526,7 @@ def test_only_the_generator_draws(view: View) -> None:
     assert torch.equal(view(images, generator), second)
 
 
-@pytest.mark.parametrize("view", [augment, strong])
+@pytest.mark.parametrize("view", [augment, augmix, strong])
 @given(seed=seeds, value=st.sampled_from([-1e30, -0.5, 0.0, 1e-40, 1e-8, 0.5, 1.0, 1e30]))
 @settings(max_examples=40, deadline=None)
 def test_nothing_finite_becomes_infinite(view: View, seed: int, value: float) -> None:
@@ -452,8 +556,8 @@ def test_augment_draws_once_for_the_batch() -> None:
     assert (views - augment(picture, seeded(1))).abs().max() > 0.2
 
 
-@pytest.mark.parametrize(("view", "fewest"), [(weak, 60), (strong, 100)])
-def test_weak_and_strong_draw_for_every_image(view: View, fewest: int) -> None:
+@pytest.mark.parametrize(("view", "fewest"), [(weak, 60), (strong, 100), (augmix, 100)])
+def test_views_of_single_images_draw_for_every_image(view: View, fewest: int) -> None:
     picture = random_images(0, 1, 3, 32, 32).expand(100, -1, -1, -1)
     assert len(view(picture, seeded(0)).unique(dim=0)) >= fewest
 

@@ -1,4 +1,4 @@
-"""Color transforms of images in [0, 1], defined as in torchvision.
+"""Color transforms of images in [0, 1], defined as in torchvision and Pillow.
 
 Their strength is a vector with one element per image, or with one element for the whole batch.
 """
@@ -8,7 +8,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["brightness", "contrast", "gamma", "gray", "hue", "saturation"]
+__all__ = [
+    "autocontrast",
+    "brightness",
+    "contrast",
+    "equalize",
+    "gamma",
+    "gray",
+    "hue",
+    "posterize",
+    "saturation",
+    "solarize",
+]
 
 
 def _per_image(values: Tensor, images: Tensor) -> Tensor:
@@ -72,3 +83,42 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
     opposite = torch.tensor([5, 3, 1], device=images.device).view(3, 1, 1)
     below = (sixths + opposite).remainder_(6).sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
     return highest - chroma * below
+
+
+def autocontrast(images: Tensor) -> Tensor:
+    """Stretches every channel of every image to [0, 1]; one of a single value stays as it is."""
+    low, high = images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True)
+    return torch.where(high > low, (images - low) / (high - low), images)
+
+
+def equalize(images: Tensor) -> Tensor:
+    """Makes the 256 levels of every channel about equally frequent, as Pillow does."""
+    levels = _levels(images)
+    planes = levels.flatten(0, 1).flatten(1)
+    counts = planes.new_zeros(len(planes), 256).scatter_add_(1, planes, torch.ones_like(planes))
+    top = counts.gather(1, planes.amax(dim=1, keepdim=True))
+    step = (planes.shape[1] - top) // 255
+    before = counts.cumsum(dim=1) - counts
+    table = ((step // 2 + before) // step.clamp_min(1)).clamp_max(255)
+    equal = table.gather(1, planes).view_as(images)
+    kept = (step == 0).view(*images.shape[:2], 1, 1)  # too few pixels for 256 levels
+    return torch.where(kept, levels, equal).to(images) / 255
+
+
+def posterize(images: Tensor, bits: int) -> Tensor:
+    """Keeps the highest bits of the 8 of every value.
+
+    >>> posterize(torch.tensor([0.1, 0.9]).view(1, 1, 1, 2), 1).flatten()
+    tensor([0.0000, 0.5020])
+    """
+    lost = 8 - bits
+    return (_levels(images) >> lost << lost).to(images) / 255
+
+
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Inverts every value from the threshold on; both count in levels of 0 to 255."""
+    return torch.where(_levels(images) < _per_image(threshold, images), images, 1 - images)
+
+
+def _levels(images: Tensor) -> Tensor:
+    return (images * 255).round().clamp_(0, 255).long()

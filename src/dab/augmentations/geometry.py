@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["blur", "extend", "rotation", "warp"]
+__all__ = ["blur", "extend", "rotation", "shear", "warp"]
 
 
 def extend(
@@ -30,6 +30,18 @@ def rotation(angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     cosine, sine = angle.cos() / scale, angle.sin() / scale
     linear = torch.stack([cosine, sine, -sine, cosine], dim=1).view(-1, 2, 2)
     return torch.cat([linear, -linear @ shift[:, :, None]], dim=2)
+
+
+def shear(amount: Tensor, length: int) -> Tensor:
+    """Returns matrices (n, 2, 3) for `warp` that move each row by `amount` times its number.
+
+    Args:
+        amount: (n,), how far a row moves to the left against the one above it.
+        length: of the columns; the top row stays.
+    """
+    matrix = torch.eye(2, 3, dtype=amount.dtype).repeat(len(amount), 1, 1)
+    matrix[:, 0, 1], matrix[:, 0, 2] = amount, amount * length / 2
+    return matrix
 
 
 def warp(images: Tensor, matrix: Tensor, size: tuple[int, int] | None = None) -> Tensor:

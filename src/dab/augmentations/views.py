@@ -16,11 +16,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dab.augmentations.color import brightness, contrast, gamma, gray, hue, saturation
-from dab.augmentations.geometry import blur, extend, rotation, warp
+from dab.augmentations.color import (
+    autocontrast,
+    brightness,
+    contrast,
+    equalize,
+    gamma,
+    gray,
+    hue,
+    posterize,
+    saturation,
+    solarize,
+)
+from dab.augmentations.geometry import blur, extend, rotation, shear, warp
 from dab.parts.validation import check_images
 
-__all__ = ["augment", "mild", "shuffle_patches", "strong", "weak"]
+__all__ = ["augment", "augmix", "mild", "shuffle_patches", "strong", "weak"]
 
 # A color transform and the bounds of its strength, which is drawn uniformly.
 Jitter = tuple[Callable[[Tensor, Tensor], Tensor], float, float]
@@ -143,6 +154,41 @@ def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True
 
 
 @torch.no_grad()
+def augmix(images: Tensor, generator: torch.Generator) -> Tensor:
+    """MEMO's view, drawn independently for each image.
+
+    First a crop of 8 % to 100 % of the area, resized to the full size, and a flip with p = 0.5.
+    Then three chains of one to three transforms each, mixed with weights from a Dirichlet(1, 1, 1)
+    distribution, and that mixture with the crop by a uniform weight. Each transform is one of nine,
+    equally likely, with a strength u of 0.1 to 1: autocontrast; equalize; 4 bits per value; values
+    above 255 - 25.6 u inverted; rotation by 3 u degrees, shear by 0.03 u or shift by 1/30 u of the
+    side, along either axis and in either direction. Angles, shifts and thresholds are rounded down
+    as in the original, but what comes in from outside repeats the edges instead of being black.
+
+    >>> augmix(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    base = _prepared(images).clamp(0, 1)
+    count, _, height, width = base.shape
+    base = warp(base, _crop_boxes(count, height, width, generator, smallest=0.08))
+    _change(base, _chance(0.5, count, generator), _flipped)
+    # Exponential numbers, divided by their sum, are Dirichlet(1, 1, 1).
+    weights = -torch.log1p(-_uniform(0, 1, _CHAINS * count, generator)).view(_CHAINS, count)
+    weights /= weights.sum(dim=0)
+    chains = base.repeat(_CHAINS, 1, 1, 1)
+    lengths = torch.randint(1, _LONGEST + 1, (len(chains),), generator=generator)
+    for turn in range(_LONGEST):
+        kinds = torch.randint(len(_TRANSFORMS), (len(chains),), generator=generator)
+        strength = _uniform(0.1, 1, len(chains), generator)
+        signed = torch.where(_chance(0.5, len(chains), generator), strength, -strength)
+        for kind, transform in enumerate(_TRANSFORMS):
+            _change(chains, (kinds == kind) & (turn < lengths), transform, signed)
+    mixed = (chains.view(_CHAINS, *base.shape) * weights.to(base)[:, :, None, None, None]).sum(0)
+    share = _uniform(0, 1, count, generator).to(base)[:, None, None, None]
+    return torch.lerp(mixed, base, share).clamp_(0, 1).to(images.dtype)
+
+
+@torch.no_grad()
 def shuffle_patches(images: Tensor, per_side: int, generator: torch.Generator) -> Tensor:
     """DeYO's view: the patches of each image in random order, which takes away its shape.
 
@@ -235,14 +281,16 @@ def _jitter(images: Tensor, chosen: Tensor, generator: torch.Generator) -> None:
             _change(images, chosen & (turn == index), color, numbers[index])
 
 
-def _crop_boxes(count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
+def _crop_boxes(
+    count: int, height: int, width: int, generator: torch.Generator, smallest: float = 0.2
+) -> Tensor:
     """Draws matrices for `warp` that enlarge a random part of each image to the full size.
 
     The aspect ratio is drawn among those for which a crop of the drawn area fits into the image, so
     all areas are equally likely; torchvision redraws both instead. Elongated images, for which no
     ratio of 3/4 to 4/3 fits, get the nearest one that does. Crops may start between two pixels.
     """
-    area = _uniform(0.2, 1, count, generator)
+    area = _uniform(smallest, 1, count, generator)
     aspect = width / height
     tallest, widest = aspect * area, aspect / area
     low, high = (
@@ -261,3 +309,57 @@ def _blurred(images: Tensor, sigma: Tensor, size: int) -> Tensor:
 
 def _flipped(images: Tensor) -> Tensor:
     return images.flip(-1)
+
+
+# The transforms of `augmix`. Their strength is from -1 to 1; without a direction, its size counts.
+
+
+def _stretched(images: Tensor, strength: Tensor) -> Tensor:
+    return autocontrast(images)
+
+
+def _equalized(images: Tensor, strength: Tensor) -> Tensor:
+    return equalize(images)
+
+
+def _posterized(images: Tensor, strength: Tensor) -> Tensor:
+    return posterize(images, bits=4)
+
+
+def _solarized(images: Tensor, strength: Tensor) -> Tensor:
+    return solarize(images, 256 - (25.6 * strength.abs()).floor())
+
+
+def _rotated(images: Tensor, strength: Tensor) -> Tensor:
+    angle = torch.deg2rad((3 * strength).trunc())
+    return warp(images, rotation(angle, torch.ones_like(angle), angle.new_zeros(len(angle), 2)))
+
+
+def _sheared(images: Tensor, strength: Tensor) -> Tensor:
+    return warp(images, shear(0.03 * strength, images.shape[2]))
+
+
+def _moved(images: Tensor, strength: Tensor) -> Tensor:
+    pixels = (images.shape[3] / 30 * strength).trunc()
+    angle = torch.zeros_like(pixels)
+    shift = torch.stack([pixels, angle], dim=1)
+    return warp(images, rotation(angle, torch.ones_like(angle), shift))
+
+
+def _across(images: Tensor, strength: Tensor, transform: Callable[..., Tensor]) -> Tensor:
+    """A transform along the other axis."""
+    return transform(images.mT, strength).mT
+
+
+_CHAINS, _LONGEST = 3, 3
+_TRANSFORMS: list[Callable[[Tensor, Tensor], Tensor]] = [
+    _stretched,
+    _equalized,
+    _posterized,
+    _solarized,
+    _rotated,
+    _sheared,
+    partial(_across, transform=_sheared),
+    _moved,
+    partial(_across, transform=_moved),
+]
