@@ -60,6 +60,8 @@ class Buffer(Recorded):
     ([9, 4], [0, 1])
     """
 
+    holds_samples = True
+
     def __init__(self, policy: Policy, storage: ImageStorage) -> None:
         self.policy = policy
         self.storage = storage

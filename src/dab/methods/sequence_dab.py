@@ -1,0 +1,153 @@
+"""Sequence DAB: DAB that reads labels off the order of the stream, and starts over at shifts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Unpack
+
+from dab.buffers import Budget, StorageKind
+from dab.common import Training
+from dab.methods.dab import DAB
+from dab.methods.dab import Memory as DABMemory
+from dab.parts.functional import marginal_entropy
+from dab.parts.options import Capacity, Device, NonNegative, Range, Share
+from dab.parts.shift import ShiftDetector
+from dab.parts.step import counted
+from dab.registry import register
+
+__all__ = ["SequenceDAB"]
+
+
+@dataclass
+class Memory(DABMemory):
+    """What Sequence DAB remembers of its stream."""
+
+    shifts: ShiftDetector
+    budget: Budget
+    is_ordered: bool = False  # adaptation has started over because the order is relied on
+
+
+@register("sequence_dab")
+class SequenceDAB(DAB):
+    """DAB for real streams: labels that persist, domains that change, a budget for updates.
+
+    It departs from DAB as follows:
+
+    - Predictions are corrected with the Markov prior, and the buffer is balanced by the
+      corrected labels (`labels="sequence"`).
+    - When the images change in kind (`dab.parts.shift.ShiftDetector`), weights, BatchNorm
+      statistics and buffer return to the start: what was learned from noise is wrong for blur, and
+      a buffer full of noise keeps teaching it. The same happens when the prior begins to rely on
+      the order, because the labels before were guesses.
+    - It updates after every N/4 admitted images, as soon as the buffer has the number of classes
+      that DAB waits for, and compares single images with a running mean, so that it
+      works for calls of any size.
+    - The loss has a second term, - spread H(mean_i y_i): a batch from a balanced buffer should not
+      be predicted as one class.
+
+    Args:
+        model: any image classifier with normalization layers.
+        capacity: M, the number of images in the buffer.
+        batch_size: N, the number of images trained on in an update, whatever the size of a call.
+        ensemble: weight of the adapted parameters when averaged with the source after each update.
+        spread: weight of the second term of the loss.
+        budget: average share of calls that may update, spent first after a shift; see
+            `dab.buffers.Budget`.
+        storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
+        device: where the buffer keeps images (default: the device of the first ones).
+        **common: options that methods share; see `dab.common.Training`.
+    """
+
+    title = "Sequence DAB"
+    paper = "DAB with sequence labels, a shift detector and a budget; not published"
+    year = 2026
+    forwards = 3.2
+    published = Training(lr=4e-3, output="markov")
+
+    def __init__(
+        self,
+        model: nn.Module,
+        capacity: Capacity = 256,
+        *,
+        batch_size: Annotated[int, Range(2, 2**31 - 1)] = 64,
+        ensemble: Share = 0.99,
+        spread: NonNegative = 3.0,
+        budget: Annotated[float, Range(above=0, most=1)] = 1.0,
+        storage: StorageKind = "auto",
+        device: Device = None,
+        **common: Unpack[Training],
+    ) -> None:
+        self.spread, self.budget = spread, budget
+        super().__init__(
+            model,
+            capacity,
+            batch_size=batch_size,
+            ensemble=ensemble,
+            admission="running",
+            trigger="any",
+            filling="adapt",
+            labels="sequence",
+            storage=storage,
+            device=device,
+            **common,
+        )
+
+    def begin(self, classes: int) -> Memory:
+        buffering = vars(super().begin(classes))
+        return Memory(**buffering, shifts=ShiftDetector(), budget=Budget(self.budget))
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        self.memory.budget.earn()
+        if self.memory.shifts.notices(images):
+            self._start_over()
+            logits = self.answer(images)
+            if not torch.isfinite(logits).all():
+                return logits  # the call learns nothing
+        answer = super().adapt(images, logits)
+        if self.last.updated:
+            self.memory.budget.pay()
+        return answer
+
+    def pseudo_labels(self, logits: Tensor) -> Tensor:
+        """Starts over when these labels, unlike those before, follow the order; once per domain."""
+        assert self.output is not None
+        before = self.output.reliance
+        labels = super().pseudo_labels(logits)
+        if before <= 0.5 < self.output.reliance and not self.memory.is_ordered:
+            self._start_over()
+            self.memory.is_ordered = True
+        return labels
+
+    def is_due(self) -> bool:
+        """Also requires a varied buffer: a run of one class would teach that class."""
+        return super().is_due() and self._missing_classes() <= 0 and self.memory.budget.affords
+
+    def _missing_classes(self) -> int:
+        """How many more classes the buffer needs: as many as DAB waits for, but at least two."""
+        memory: Memory = self.memory
+        classes = memory.trigger.classes
+        fewest = max(min(self.batch_size // 4, classes // 2), min(classes, 2))
+        return min(fewest, self.capacity) - len(set(memory.buffer.labels))
+
+    def progress(self) -> str:
+        if self.memory is not None and (missing := self._missing_classes()) > 0:
+            return f"waiting: the buffer needs {counted(missing, 'more class', 'more classes')}"
+        if self.memory is not None and super().is_due():
+            return f"saving: the budget allows {self.budget:g} updates per call"
+        return super().progress()
+
+    def loss(self, logits: Tensor) -> Tensor:
+        return super().loss(logits) - self.spread * marginal_entropy(logits)
+
+    def _start_over(self) -> None:
+        """Back to the source model and an empty buffer, in the same stream."""
+        assert self.classes is not None
+        shifts, budget = self.memory.shifts, self.memory.budget
+        budget.open()
+        self._return_to_source()
+        self.memory = replace(self.begin(self.classes), shifts=shifts, budget=budget)
+        self.last.restarted = True

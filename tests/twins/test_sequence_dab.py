@@ -1,0 +1,202 @@
+"""DAB with sequence labels, against the Markov prior by itself and against one DAB per domain."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import dab
+from dab.outputs import Markov
+from dab.testing import same
+from tests.support.nets import net, stream
+
+# What Sequence DAB asks of DAB.
+OPTIONS = {
+    "capacity": 12,
+    "batch_size": 8,
+    "admission": "running",
+    "trigger": "any",
+    "filling": "adapt",
+    "labels": "sequence",
+    "statistics": "ema",
+    "lr": 4e-3,
+}
+
+
+def runs(classes: int, length: int, count: int) -> list[Tensor]:
+    """Images that are logits: one class after the other, often mistaken for another."""
+    generator = torch.Generator().manual_seed(3)
+    batches = []
+    for number in range(count):
+        z = torch.randn(length, classes, generator=generator, dtype=torch.float64)
+        z[:, number % classes] += 1.5
+        batches.append(z.view(length, classes, 1, 1))
+    return batches
+
+
+def echo() -> nn.Module:
+    """A 'classifier' of such images."""
+    return nn.Sequential(nn.Flatten(), nn.LayerNorm(6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("output", [None, "batch_prior"])
+def test_the_buffer_has_the_labels_of_the_answers(output):
+    options = {**OPTIONS, "capacity": 2000, "lr": 1e-30}
+    adapter, model = dab.DAB(echo(), **options, output=output), echo()
+    differ = 0
+    for images in runs(6, 20, 30):
+        known = len(adapter.buffer or [])
+        answers = adapter(images).argmax(dim=1).tolist()
+        own = model(images).argmax(dim=1).tolist()
+        remaining = iter(zip(answers, own, strict=True))
+        for label in adapter.buffer.labels[known:]:  # in the order of the stream
+            answer, guess = next(pair for pair in remaining if pair[0] == label)
+            differ += answer != guess
+    assert differ > 20
+
+
+def test_answers_are_corrected_once():
+    adapter, model = dab.DAB(echo(), **{**OPTIONS, "lr": 1e-30}), echo()
+    alone = Markov()
+    for images in runs(6, 20, 20):
+        expected = alone.correct(model(images), None)
+        torch.testing.assert_close(adapter(images), expected.detach())
+    assert same(adapter.output.state_dict(), alone.state_dict())
+
+
+class VariedDAB(dab.DAB):
+    """A DAB that waits for two classes, and keeps its predictions spread over classes."""
+
+    def is_due(self) -> bool:
+        seen: list[int] = []
+        for label in self.buffer.labels:
+            if label not in seen:
+                seen.append(label)
+        return super().is_due() and len(seen) >= 2  # min(8 / 4, 6 / 2)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        y = logits.softmax(dim=1)
+        means = [sum(row[c] for row in y) / len(y) for c in range(y.shape[1])]
+        return super().loss(logits) + 3 * sum(mean * mean.log() for mean in means)
+
+
+def domains(seed: int, sizes: list[int]) -> list[Tensor]:
+    """Batches of images whose contrast changes from domain to domain, far more than inside."""
+    generator = torch.Generator().manual_seed(seed)
+    batches = []
+    for number, size in enumerate(sizes):
+        noise = torch.rand(12 * size, 3, 8, 8, generator=generator, dtype=torch.float64) - 0.5
+        contrast = torch.rand(12 * size, 1, 1, 1, generator=generator, dtype=torch.float64)
+        contrast = (0.5 + 0.5 * contrast) * 8.0 ** -(number % 2)
+        color = torch.rand(12 * size, 3, 1, 1, generator=generator, dtype=torch.float64)
+        batches += list((color + noise * contrast).split(size))
+    return batches
+
+
+def new_twin(old: dab.DAB | None = None) -> VariedDAB:
+    """A DAB that has learned nothing."""
+    twin = VariedDAB(net("layernorm").double(), **OPTIONS, output="batch_prior")
+    if old is not None:
+        twin.generator.set_state(old.generator.get_state())
+    return twin
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(24, 32), min_size=2, max_size=3))
+def test_each_domain_is_a_dab_of_its_own(seed, sizes):
+    adapter = dab.create(
+        "sequence_dab",
+        net("layernorm").double(),
+        capacity=12,
+        batch_size=8,
+        output="batch_prior",  # which relies on the order from the start
+    )
+    twin = new_twin()
+    for number, images in enumerate(domains(seed, sizes)):
+        shifted = number % 12 == 0 and number > 0
+        if shifted:
+            twin = new_twin(twin)
+        torch.testing.assert_close(adapter(images), twin(images), rtol=0, atol=1e-7)
+        assert adapter.last.restarted == shifted
+        assert adapter.last.updated == twin.last.updated
+        for own, other in zip(adapter.trained.parameters, twin.trained.parameters, strict=True):
+            torch.testing.assert_close(own, other, rtol=0, atol=1e-9)
+        assert adapter.buffer.labels == twin.buffer.labels
+    assert adapter.totals.restarts == len(sizes) - 1
+    assert adapter.totals.updates > 0
+
+
+def test_a_budget_limits_updates_and_is_spent_after_a_shift():
+    batches = domains(0, [20] * 12)
+    free = dab.create("sequence_dab", net("layernorm").double(), capacity=12, batch_size=8)
+    tight = dab.create(
+        "sequence_dab", net("layernorm").double(), capacity=12, batch_size=8, budget=0.05
+    )
+    updated = []
+    for images in batches:
+        free(images)
+        tight(images)
+        updated.append(tight.last.updated)
+    assert tight.totals.updates <= 16 + 0.05 * len(batches) < free.totals.updates
+    assert any(updated[60:])  # what was earned meanwhile is spent after the later shifts
+
+
+def test_it_says_what_it_waits_for():
+    adapter = dab.create("sequence_dab", net("layernorm"), capacity=12, batch_size=16, budget=0.01)
+    said = set()
+    for images in stream((9,) * 60, seed=5):
+        adapter(images)
+        said.add(adapter.last.reason.partition(":")[0])
+    adapter.reset()
+    adapter(stream((1,))[0])
+    assert adapter.status == "waiting: the buffer needs 3 more classes"
+    assert "saving" in said
+    assert "updated" in said
+
+
+def test_single_images_adapt_too():
+    adapter = dab.create("sequence_dab", net("layernorm"), capacity=16, batch_size=8)
+    for images in stream((1,) * 80, seed=4):
+        adapter(images)
+    assert adapter.totals.updates > 5
+
+
+def test_labels_that_were_guesses_are_forgotten():
+    """Once the order is relied on, adaptation starts over with labels that follow it."""
+    adapter = dab.create("sequence_dab", echo(), capacity=64, batch_size=8)
+    source = [value.clone() for value in adapter.trained.source]
+    relied, restarts = [False], 0
+    for images in runs(6, 20, 40):
+        adapter(images)
+        relied.append(adapter.output.reliance > 0.5)
+        if adapter.last.restarted:
+            restarts += 1
+            assert relied[-2:] == [False, True]
+            assert adapter.last.fill == len(adapter.buffer) == adapter.last.admitted
+            if not adapter.last.updated:
+                assert same(adapter.trained.parameters, source)
+    assert restarts == adapter.totals.restarts == 1
+    assert adapter.totals.updates > 5
+
+
+@pytest.mark.parametrize(("capacity", "batch_size"), [(8, 64), (64, 2)])
+def test_small_buffers_and_batches_learn_too(capacity, batch_size):
+    adapter = dab.create("sequence_dab", echo(), capacity=capacity, batch_size=batch_size)
+    for images in runs(6, 20, 30):
+        adapter(images)
+        assert not adapter.last.updated or len(set(adapter.buffer.labels)) >= 2
+    assert adapter.totals.updates > 5
+
+
+def test_statistics_of_batch_norm_start_over_too():
+    adapter = dab.create("sequence_dab", net("batchnorm").double(), capacity=12, batch_size=8)
+    for images in domains(0, [20, 20]):
+        adapter(images)
+        if adapter.last.restarted:
+            fresh = dab.create("source", net("batchnorm").double(), statistics="ema")
+            fresh(images)
+            assert same(adapter.statistics.state_dict(), fresh.statistics.state_dict())
+    assert adapter.totals.restarts > 0
