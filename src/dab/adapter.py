@@ -3,40 +3,49 @@
 from __future__ import annotations
 
 import logging
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
+from inspect import Signature
 from os import PathLike
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.buffers import Buffer
-from dab.outputs import Output, create_output
+from dab.common import DEFAULTS, Training
+from dab.guard import Guard, Health, create_guard
+from dab.outputs import create_output
 from dab.parts import state_file
+from dab.parts.batch_norm import Moments, source_statistics
 from dab.parts.borrow import Borrowed
-from dab.parts.features import Features, FeatureSource, check_source
+from dab.parts.features import Features, check_source
 from dab.parts.inputs import InputNotices, to_images
-from dab.parts.options import checked
+from dab.parts.layers import BatchNorm, Trained, trained_parameters
+from dab.parts.locks import lock_of
+from dab.parts.normalization import Statistics
+from dab.parts.optimizers import create_optimizer
+from dab.parts.options import checked, signature_of
 from dab.parts.parameters import TrainedParameters
 from dab.parts.state import State, check_state, state_of
-from dab.parts.statistics import Statistics, StatisticsKind
 from dab.parts.step import Step, Totals, counted
-from dab.parts.transaction import Savepoint, entry
+from dab.parts.transaction import Atomic, Savepoint, entry
 from dab.parts.validation import check_images, logits_of
 
-__all__ = ["Adapter"]
+__all__ = ["DESCRIPTIVE", "Adapter"]
 
 logger = logging.getLogger("dab")
 
 Self = TypeVar("Self", bound="Adapter")
-T = TypeVar("T")
+
+# What a method says about itself without changing a number: it is not part of a run's identity.
+DESCRIPTIVE = ("title", "paper", "year", "color", "forwards", "passes")
 
 
-class Adapter(nn.Module, ABC):
+class Adapter(Atomic, nn.Module, ABC):
     """A classifier that adapts to its stream: `logits = adapter(images)`.
 
     A method is a subclass with `adapt`, which learns from a batch, and, if it remembers anything
@@ -47,14 +56,10 @@ class Adapter(nn.Module, ABC):
     some order.
 
     Args:
-        model: the classifier, adapted in place. Nothing but the `trained` parameters changes;
-            `detach` returns the model with its train/eval flags and requires_grad as they were.
-        trained: the parameters to train, by name.
-        optimizer: creates the optimizer for them.
-        seed: of the adapter's own random generator; the global one is neither read nor advanced.
-        output: corrects the returned logits (an `Output` or its name), not what is learned from.
-        features: where to find features, for corrections that need them; see `Features`.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics.Statistics`.
+        model: the classifier, adapted in place. Nothing but the parameters that `trainable` chooses
+            changes; `detach` returns the model with its train/eval flags and requires_grad as they
+            were.
+        **common: the options of `dab.common.Training`; those not given are as `published`.
     """
 
     # What a method says about itself; tables, estimates and plots read it here.
@@ -64,41 +69,61 @@ class Adapter(nn.Module, ABC):
     year: ClassVar[int | None] = None  # of the paper; tables list methods in this order
     color: ClassVar[int | None] = None  # number in the palette of reports; None: any free one
     forwards: ClassVar[float] = 3.0  # cost per image in plain forward passes, measured
+    # Forward and backward passes per image that the published algorithm needs, at most.
+    passes: ClassVar[tuple[int, int] | None] = None
+    trains: ClassVar[Trained] = "normalization layers"
     learns_from_prediction: ClassVar[bool] = False  # then the logits to adapt on carry a gradient
     answers_after_update: ClassVar[bool] = False  # then there is no prediction before `adapt`
+    learns_from_buffer: ClassVar[bool] = False  # then `adapt` takes all `steps` itself
+    one_at_a_time: ClassVar[bool] = False  # then `adapt` gets the images of a batch one by one
     scales_with_capacity: ClassVar[Sequence[str]] = ()  # options that follow the buffer's size
     constants: ClassVar[Sequence[str]] = ()  # attributes to save that a reset leaves as they are
+    nesterov: ClassVar[bool] = True  # whether SGD uses Nesterov momentum
+    # The values of common options in its paper; those not named are as in the base class.
+    published: ClassVar[Training[Any]] = DEFAULTS
 
+    __signature__: ClassVar[Signature]  # of the constructor, with the common options by name
     options: dict[str, Any]  # the plain values this adapter was created with
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        cls.published = {**super(cls, cls).published, **cls.published}  # type: ignore[misc]
         if "__init__" in cls.__dict__:
             cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+        cls.__signature__ = signature_of(cls, cls.published)
 
-    def __init__(
-        self,
-        model: nn.Module,
-        trained: Mapping[str, nn.Parameter],
-        optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
-        seed: int = 0,
-        output: Output | str | None = None,
-        features: FeatureSource = None,
-        statistics: StatisticsKind | Literal["train"] = "source",
-    ) -> None:
+    @checked
+    def __init__(self, model: nn.Module, **common: Unpack[Training]) -> None:
         super().__init__()
-        check_source(model, features)
-        self.output = create_output(output)
+        options: Training[Any] = {**self.published, **common}
+        check_source(model, options["features"])
+        self.output = create_output(options["output"])
+        self.guard: Guard | None = create_guard(options["guard"])
         self.features = (
-            Features(model, features) if self.output and self.output.needs_features else None
+            Features(model, options["features"])
+            if self.output and self.output.needs_features
+            else None
         )
-        self.trained = TrainedParameters(trained, optimizer)
-        self.seed = seed
-        self.generator = torch.Generator().manual_seed(seed)
+        optimizer = create_optimizer(
+            options["optimizer"],
+            lr=options["lr"],
+            momentum=options["momentum"],
+            weight_decay=options["weight_decay"],
+            nesterov=self.nesterov,
+        )
+        self.trained = TrainedParameters(self.trainable(model), optimizer)
+        self.steps, self.episodic = options["steps"], options["episodic"]
+        if self.episodic and self.learns_from_buffer:
+            raise ValueError(
+                f"episodic=True would empty the buffer that {type(self).__name__} learns from "
+                "before every batch: leave it out, or use a method that learns from the batch"
+            )
+        self.seed = options["seed"]
+        self.generator = torch.Generator().manual_seed(self.seed)
         self.borrowed = Borrowed(model)
         self.borrowed.begin(self.trained.parameters)
-        self.statistics = Statistics(model, statistics)
-        self.borrowed.until_end(self.statistics.hooks(model))
+        self.statistics = Statistics(model, options["statistics"])
+        self.borrowed.until_end(self.statistics.hooks(model, self.moments))
         self.model = model
         self.notices = InputNotices()
         self.classes: int | None = None
@@ -106,9 +131,9 @@ class Adapter(nn.Module, ABC):
         self.memory: Any = None  # what `begin` created
         self.last, self.totals = Step(), Totals()
         self._tapped: Tensor | None = None  # features of the last prediction
+        self._believed: Tensor | None = None  # what the call will return, if already corrected
+        self.uncorrected: Tensor | None = None  # the last logits, before the output correction
         self._calls_since_update: int | None = None
-        self._savepoint: Savepoint | None = None  # while a call has begun and not happened
-        self._calling: int | None = None  # the process that is inside a call; see `entry`
 
     # What a method implements, and what it may use.
 
@@ -117,9 +142,23 @@ class Adapter(nn.Module, ABC):
         """Learn from a batch and its logits; return the logits that the call returns.
 
         Called without gradients, with `self.memory` in place, and only with finite logits.
-        May fill in `self.last`. A method with `answers_after_update` gets logits without rows, and
-        predicts with `self.answer`.
+        May fill in `self.last`. After `believe`, the call returns what that returned. A method
+        with `answers_after_update` gets logits without rows, and predicts with `self.answer`.
         """
+
+    def trainable(self, model: nn.Module) -> Mapping[str, nn.Parameter]:
+        """The parameters to train, by name: what the method `trains`, unless an option decides.
+
+        Called by the base constructor, so such an option must be set before.
+        """
+        return trained_parameters(model, self.trains)
+
+    def moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
+        """Mean and variance that a BatchNorm layer normalizes its input x with; None: its own.
+
+        Called for a kind of `statistics` that is a method's own.
+        """
+        return None
 
     def begin(self, classes: int) -> Any:
         """A fresh memory of a stream over this many classes; it becomes `self.memory`.
@@ -172,6 +211,35 @@ class Adapter(nn.Module, ABC):
         with self.trained.swapped((named[name], value) for name, value in parameters.items()):
             return logits_of(self.model(images), len(images), self.classes)
 
+    def as_source(self, images: Tensor) -> Tensor:
+        """The logits of the source model for a checked batch; nothing changes."""
+        with source_statistics():
+            return self.run(images, self.trained.source_parameters)
+
+    def return_to_source(self, forget: bool) -> None:
+        """Back to the source, in the middle of a stream and with a fresh memory.
+
+        Unless told to `forget` them, the memory keeps its samples.
+        """
+        before = self.memory
+        self._return_to_source()
+        assert self.classes is not None
+        self.memory = self.begin(self.classes)
+        for field in () if self.memory is None or forget else fields(self.memory):
+            if getattr(part := getattr(before, field.name), "holds_samples", False):
+                setattr(self.memory, field.name, part)
+
+    def believe(self, logits: Tensor) -> Tensor:
+        """The logits after the output correction, for a method that learns from these too.
+
+        The call then returns them. To be called at most once per call, because a correction
+        remembers what it is shown.
+        """
+        assert self._believed is None
+        assert not self.one_at_a_time
+        self._believed = self._corrected(logits)
+        return self._believed
+
     def learn(self, loss: Tensor) -> bool:
         """One optimizer step. False, with the weights untouched, if a number is not finite."""
         return self.learn_from(loss, self.trained.gradients(loss))
@@ -185,6 +253,7 @@ class Adapter(nn.Module, ABC):
             self._skip("the step led to weights that are not finite, and was undone")
         else:
             self.last.updated = True
+            self.last.steps += 1
             return True
         return False
 
@@ -196,6 +265,12 @@ class Adapter(nn.Module, ABC):
         names = [] if self.memory is None else [field.name for field in fields(self.memory)]
         parts = (getattr(self.memory, name) for name in names)
         return next((part for part in parts if isinstance(part, Buffer)), None)
+
+    @property
+    def health(self) -> Health | None:
+        """What the guard thinks of the adaptation, without labels; None if there is no guard."""
+        with lock_of(self.model):
+            return None if self.guard is None else self.guard.health
 
     @property
     def image_dtype(self) -> torch.dtype | None:
@@ -294,7 +369,7 @@ class Adapter(nn.Module, ABC):
         self.statistics.load_state_dict(found.statistics)
         self.generator.set_state(found.generator)
         self.classes, self.images_like = found.classes, found.images_like
-        self.memory, self.output = found.memory, found.output
+        self.memory, self.output, self.guard = found.memory, found.output, found.guard
         for name, constant in found.constants.items():
             setattr(self, name, constant)
         self.last, self.totals, self._calls_since_update = Step(), found.totals, None
@@ -318,19 +393,6 @@ class Adapter(nn.Module, ABC):
 
     # How a call is made.
 
-    def _atomically(self, work: Callable[[], T], keep: bool = True) -> T:
-        """Do some work such that all that it changes happens, or, if not to `keep`, nothing."""
-        self._calling = os.getpid()
-        self._savepoint = savepoint = Savepoint(self)
-        try:
-            result = work()
-            if keep:
-                self._savepoint = None  # this very assignment is when it happens
-                savepoint.release()
-            return result
-        finally:
-            self._recover()
-
     def _counted(self, batch: Tensor) -> Tensor:
         answer = self._call(batch)
         self._count()
@@ -345,18 +407,19 @@ class Adapter(nn.Module, ABC):
         return self._corrected(logits)
 
     def _restart(self) -> None:
-        self.trained.restore()
-        self.statistics.reset()
+        self._return_to_source()
         if self.output is not None:
             self.output.reset()
+        if self.guard is not None:
+            self.guard.reset()
         self.generator.manual_seed(self.seed)
-        self.classes = self.images_like = self.memory = self._calls_since_update = None
+        self.classes = self.images_like = self._calls_since_update = None
         self.last, self.totals = Step(), Totals()
 
     def _call(self, batch: Tensor) -> Tensor:
-        """Predict, adapt and correct; `forward` makes it atomic."""
+        """Predict, adapt, guard and correct; `forward` makes it atomic."""
         self.last = Step(samples=len(batch))
-        if len(batch) == 1 and self.statistics.of_batch:
+        if self.statistics.of_batch and (len(batch) == 1 or self.one_at_a_time):
             self.notices.once(
                 "single",
                 "%s: a call with a single image, whose statistics are those of one scene: "
@@ -364,11 +427,52 @@ class Adapter(nn.Module, ABC):
                 'or use statistics="ema"',
                 self.name,
             )
+        answer = self._answered(batch)
+        checked = answer if self.guard is None else self.guard.check(self, batch, answer)
+        believed, self._believed = self._believed, None
+        if believed is None:
+            return self._corrected(checked)
+        if checked is answer:
+            return believed
+        assert self._savepoint is not None
+        self._savepoint.rollback_output()  # it has been shown what the guard replaced
+        return self._corrected(checked)
+
+    def _answered(self, batch: Tensor) -> Tensor:
+        """Predict and adapt, as far as the guard allows; the logits before any correction."""
+        if self.guard is not None:
+            self.trained.rate = self.guard.recovery.rate
+            if self.guard.paused:
+                self.last.reason = "paused by the guard"
+                return self.answer(batch).detach()
+        if not self.one_at_a_time:
+            return self._episode(batch)
+        answers, features = [], []
+        for image in batch.split(1):  # type: ignore[no-untyped-call]
+            answers.append(self._episode(image))
+            features.append(self._tapped)
+        if self.features is not None:
+            self._tapped = torch.cat([tapped for tapped in features if tapped is not None])
+        return torch.cat(answers)
+
+    def _episode(self, batch: Tensor) -> Tensor:
+        """Predict and adapt until all steps are taken or nothing is learned."""
+        if self.episodic and self.classes is not None:
+            self._return_to_source()
+            self.memory = self.begin(self.classes)
+        for _ in range(1 if self.learns_from_buffer else self.steps):
+            steps = self.last.steps
+            answer = self._predict_and_adapt(batch)
+            if self.last.steps <= steps:  # fewer, if the call was rolled back
+                break
+        return answer
+
+    def _predict_and_adapt(self, batch: Tensor) -> Tensor:
         if self.answers_after_update and self.classes is not None:
             answer = self.adapt(batch, batch.new_empty((0, self.classes))).detach()
             if _is_finite(answer):
-                return self._corrected(answer)
-            self._start_again(len(batch))  # now predict first, to find what is not finite
+                return answer
+            self._start_again()  # now predict first, to find what is not finite
         with torch.set_grad_enabled(self.learns_from_prediction):
             logits = self.answer(batch)
         if self.classes is None:
@@ -376,17 +480,18 @@ class Adapter(nn.Module, ABC):
             self.images_like = batch.new_empty((0, *batch.shape[1:]))
             self.memory = self.begin(self.classes)
         if not _is_finite(logits):
-            return self._corrected(self._answer_of_source(batch, logits))
+            return self._answer_of_source(batch, logits)
         tapped = self._tapped
         answer = self.adapt(batch, logits).detach()
         if not _is_finite(answer):
-            self._start_again(len(batch))
+            self._start_again()
             self._tapped, answer = tapped, logits.detach()
             self._skip("the output after the update is not finite, so the call learns nothing")
-        return self._corrected(answer)
+        return answer
 
     def _corrected(self, logits: Tensor) -> Tensor:
         """The logits after the output correction; finite if the given ones are."""
+        self.uncorrected = logits.detach()
         if self.output is None or not _is_finite(logits):
             return logits.detach()
         corrected = self.output.correct(logits, self._tapped).detach()
@@ -402,10 +507,8 @@ class Adapter(nn.Module, ABC):
         If the source model returns finite ones, earlier updates are to blame: they are discarded,
         and its logits are returned. Otherwise nothing can be learned from this batch.
         """
-        if self.totals.calls:
-            self.trained.restore()
-            self.statistics.reset()
-            self.memory = None
+        if self.totals.calls or self.last.steps:
+            self._return_to_source()
             if self.output is not None:
                 self.output.reset()
             source = self.answer(batch)
@@ -415,13 +518,19 @@ class Adapter(nn.Module, ABC):
                 self.last.restored = True
                 self._skip("the adapted model's output is not finite: back to the source weights")
                 return source.detach()
-            self._start_again(len(batch))
+            self._start_again()
         self._skip("the model's output is not finite")
         return logits.detach()
 
-    def _start_again(self, samples: int) -> None:
+    def _return_to_source(self) -> None:
+        self.trained.restore()
+        self.statistics.reset()
+        self.memory = None
+
+    def _start_again(self) -> None:
         """Return to the state at the start of the call."""
         assert self._savepoint is not None
+        samples = self.last.samples
         self._savepoint.rollback()
         self._savepoint = Savepoint(self)
         self.last = Step(samples=samples)
@@ -436,24 +545,6 @@ class Adapter(nn.Module, ABC):
             if self._calls_since_update is not None:
                 self._calls_since_update += 1
             last.reason = last.reason or self.progress() or self.status
-
-    def _recover(self) -> None:
-        """Roll back a call that has not happened, if there is one.
-
-        A second Ctrl-C waits until this is done, so that nobody sees half of it.
-        """
-        interrupted: KeyboardInterrupt | None = None
-        while self._savepoint is not None:
-            try:
-                self._savepoint.rollback()
-                self._savepoint = None
-            except KeyboardInterrupt as interrupt:  # noqa: PERF203
-                interrupted = interrupt
-        if interrupted is not None:
-            try:
-                raise interrupted
-            finally:
-                del interrupted  # its traceback holds this frame
 
     def _checked(self, images: Any) -> Tensor:
         """The batch as a method may store and train on it.

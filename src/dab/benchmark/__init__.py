@@ -1,6 +1,6 @@
 """Run methods over streams and collect their results in tables.
 
-`run_grid` runs a `Grid` of methods, data sets, settings and seeds; `run` a single cell.
+`run_grid` runs a `Grid` of methods, data sets, settings and seeds, or of a single method.
 """
 
 from dab.benchmark.cell import Cell, Method, parse_method
@@ -10,7 +10,6 @@ from dab.benchmark.engines.job import Job
 from dab.benchmark.grid import Grid, GridResults, run_grid
 from dab.benchmark.results.result import Result, results
 from dab.benchmark.running.loggers import register_logger
-from dab.benchmark.running.run import run
 from dab.benchmark.suites import register_suite, suite
 from dab.benchmark.tasks import Clean, Task, TaskFactory, TaskRecipe, register_task
 
@@ -32,7 +31,6 @@ __all__ = [
     "register_suite",
     "register_task",
     "results",
-    "run",
     "run_grid",
     "suite",
 ]

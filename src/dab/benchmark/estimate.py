@@ -18,8 +18,8 @@ from dab.benchmark.tasks.registry import task_factory
 
 __all__ = ["Share", "Time", "count_lines", "images_per_second", "shares", "times"]
 
-MEASURED = 2  # batches, after one to warm up
-CPU_BATCH = 16  # a CPU gains nothing from more, and takes seconds for each
+LARGEST_BATCH = 64  # as most runs have
+ENOUGH = 0.5  # seconds of a batch that are measured well enough
 
 
 class Share(NamedTuple):
@@ -85,13 +85,18 @@ def times(jobs: Sequence[Job], counts: Iterable[Share]) -> Iterator[Time]:
 def images_per_second(model: nn.Module, shape: Sequence[int], compute: Compute) -> float:
     """How many images of a shape a model predicts per second on this machine."""
     model = compute.prepare(model.eval())
-    images = torch.rand(CPU_BATCH if compute.is_cpu else 64, *shape, device=compute.device)
+    size, seconds = 1, 0.0
     with compute.threading():
-        model(images)
-        began = time.perf_counter()
-        for _ in range(MEASURED):
-            model(images).cpu()  # waits for the device
-        return MEASURED * len(images) / (time.perf_counter() - began)
+        while True:
+            images = torch.rand(size, *shape, device=compute.device)
+            for _ in range(2):  # the first warms up
+                began = time.perf_counter()
+                model(images).cpu()  # waits for the device
+                seconds = time.perf_counter() - began
+            # A large model takes seconds for a large batch, and is no faster per image.
+            if size == LARGEST_BATCH or seconds > ENOUGH:
+                return size / seconds
+            size *= 2
 
 
 def _images(job: Job) -> int:

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from dab.benchmark.cell import CORRELATED, CPU, Cell, Method, parse_method
 from dab.benchmark.compute import Compute
@@ -30,7 +33,7 @@ from dab.benchmark.results.published import source_mismatch
 from dab.benchmark.results.result import Result, count_outdated
 from dab.benchmark.results.summary import Row, summarize
 from dab.benchmark.running.loggers import create_logger
-from dab.benchmark.tasks.registry import SPECIAL, TaskRecipe, not_taken, task_factory
+from dab.benchmark.tasks.registry import SPECIAL, TaskRecipe, not_taken, parse_data, task_factory
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.errors import DataError
 from dab.streams import Setting, Shard
@@ -55,7 +58,8 @@ class Grid:
         methods: each a `Method`, or text such as "dab capacity=64,256", which stands for one
             method per value; a single one needs no list. A mapping gives each setting methods of
             its own. The source model is always included.
-        data: names of data sets; `dab data list` shows them.
+        data: names of data sets; `dab data list` shows them. Options that only one data set has
+            follow its name: "imagenet-c image_list=FILE".
         settings: each a `Setting`, or text such as "continual" or "correlated:0.1".
         seeds: of the order of images, and of the methods.
         corruptions: the domains, in order; ["held-out"] for the four reserved for tuning.
@@ -67,7 +71,6 @@ class Grid:
         compute: device, precision and threads.
         model: a name for `dab.load_model`; None for the default of each data set.
         root: folder of data sets that are read from disk.
-        image_list: file with the images of ImageNet-C to show; None for the published ones.
         source_images: folder with training images of the model, for methods that ask for some.
         partial: accept an incomplete data set.
 
@@ -88,7 +91,6 @@ class Grid:
     compute: Compute = CPU
     model: str | None = None
     root: Path | None = None
-    image_list: Path | None = None
     source_images: Path | None = None
     partial: bool = False
 
@@ -98,11 +100,12 @@ class Grid:
                 raise ValueError(f"{axis} must be a non-empty list, got {getattr(self, axis)!r}")
         if list(self.corruptions) == ["held-out"]:
             object.__setattr__(self, "corruptions", HELD_OUT)
-        for axis in ("data", "settings", "seeds"):
-            values = list(map(str, getattr(self, axis)))
+        axes = {"data": self.data_names, "settings": self.settings, "seeds": self.seeds}
+        for axis, given in axes.items():
+            values = list(map(str, given))
             for value in values:
                 if values.count(value) > 1:
-                    raise ValueError(f"{axis} has {value} more than once")
+                    raise ValueError(f"duplicate value in {axis}: {value}")
         for name in self.corruptions:
             if name not in (known := CORRUPTIONS + HELD_OUT):
                 raise ValueError(unknown("corruption", name, known))
@@ -110,6 +113,11 @@ class Grid:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
         self.recipes()
         self.cells()
+
+    @property
+    def data_names(self) -> list[str]:
+        """The data sets without their options."""
+        return [parse_data(text)[0] for text in self.data]
 
     def cells(self) -> list[Cell]:
         """All cells; in each stream the source model first, since others are compared with it."""
@@ -127,7 +135,7 @@ class Grid:
                 compute=self.compute,
                 shard=shard,
             )
-            for data in self.data
+            for data in self.data_names
             for setting in map(_setting, self.settings)
             for name, options in self._methods(setting)
             for seed in self.seeds
@@ -151,16 +159,18 @@ class Grid:
 
     def recipes(self) -> dict[str, TaskRecipe]:
         """How to make the task of each data set, with those of the options that it takes."""
-        takes = {name: task_factory(name).takes for name in self.data}
+        data = dict(map(parse_data, self.data))
+        takes = {name: task_factory(name).takes for name in data}
         given = {option: getattr(self, option) for option in SPECIAL if getattr(self, option)}
         for option in given:
             if not any(option in taken for taken in takes.values()):
-                raise ValueError(not_taken(option, self.data))
+                raise ValueError(not_taken(option, [*data]))
         return {
             name: TaskRecipe(
                 name,
                 samples=self.samples,
                 model=self.model,
+                options=data[name],
                 **{option: _absolute(value) for option, value in given.items() if option in taken},
             )
             for name, taken in takes.items()
@@ -207,11 +217,11 @@ def _location(out: str | Location) -> Location:
     return location(out) if isinstance(out, str) else out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GridResults:
     """The results of a grid as a table: one row per method and stream, over all its seeds.
 
-    In a notebook, the last line of a cell shows it as a table.
+    Python prompts and notebooks show it as a table.
 
     Args:
         results: one per finished run.
@@ -252,6 +262,9 @@ class GridResults:
     def write(self, out: str | Location, name: str = "table") -> list[Location]:
         """Write the tables into a folder as NAME.md, NAME.csv and NAME.json."""
         return tables.write(self.rows, _location(out), name)
+
+    def __repr__(self) -> str:
+        return tables.to_markdown(tables.by_method(self.rows))
 
     def _repr_html_(self) -> str:
         return tables.to_html(tables.by_method(self.rows))
@@ -301,7 +314,7 @@ def run_grid(
         engine = "inline" if runs_at_once(resources) == 1 else "local"
     create = engine_class(engine, resources)
     if str(out).startswith("memory://") and not create.in_process:
-        raise ValueError(f"{out} exists in one process only: use the engine inline (--jobs 1)")
+        raise ValueError(f"{out} exists in one process only: use the inline engine (--jobs 1)")
     for name in log:
         create_logger(name, _location(out))  # fails if its package is not installed
     runs = grid.jobs(
@@ -315,6 +328,7 @@ def run_grid(
     if outdated := count_outdated(_location(out)):
         logger.warning("%s: ignoring results written by another version of dab (%d)", out, outdated)
     images = stream_sizes(runs)
+    check_on_models(runs)
     chosen = create(resources)
     with _bars(runs, images) if view is None else nullcontext(view) as shown:
         outcomes = dispatch(runs, chosen, shown)
@@ -332,6 +346,45 @@ def _bars(runs: Sequence[Job], images: Mapping[str, int]) -> Any:
     from dab.benchmark.engines.progress_bars import Bars
 
     return Bars([(job.cell, images[job.stream_key]) for job in runs])
+
+
+def check_on_models(jobs: Sequence[Job]) -> None:
+    """Create each method once on its model, since an option may not fit the model.
+
+    All problems are reported in one error, before an image is made or a run starts.
+    """
+    model, of = nn.Module(), None
+    seen, problems = set(), []
+    for job in jobs:
+        cell, data = job.cell, job.task
+        method = Method(cell.method, cell.options)
+        if (key := (data, str(method))) in seen:
+            continue
+        seen.add(key)
+        if data != of:
+            model, of = job.model(), data
+        try:
+            with _silence():
+                job.try_on(model)
+        except (TypeError, ValueError) as error:
+            problems.append(f"{error} (in {str(method)!r}, on {cell.data})")
+        except Exception:  # the run reports it, and others can run
+            logger.debug("%s was not checked", method, exc_info=True)
+    if problems:
+        raise ValueError("\n".join(problems))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Leave warnings to the runs."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def stream_sizes(jobs: Sequence[Job]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import dab
 from dab.cli import bench, completion, data, methods, report, run, suites, watch
+from dab.cli.parser import Parser
 
 __all__ = ["main", "parser"]
 
@@ -25,7 +26,7 @@ Use `dab COMMAND --help` for the options of a command, and more examples.
 
 def parser() -> argparse.ArgumentParser:
     """The options of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dab",
         description="Online test-time adaptation.",
         epilog=EXAMPLES,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dab.cli.execution import changed, execute
 from dab.cli.options import (
+    DATA_HELP,
     SETTING_HELP,
     Commands,
     add_run_options,
@@ -45,7 +46,7 @@ FIRST = "quick"  # the suite that a bare `dab bench` runs
 
 def add(commands: Commands) -> None:
     parser = command(commands, "bench", "run a grid and print its table", EXAMPLES, main)
-    parser.add_argument("--suite", help="named grid; other options override it; available")
+    parser.add_argument("--suite", help="a named grid, which other options override. Available")
     parser.add_argument(
         "--method",
         action="append",
@@ -53,7 +54,7 @@ def add(commands: Commands) -> None:
         help="a method, with one or several values per option; may be repeated. The source model "
         "is always included",
     )
-    parser.add_argument("--data", nargs="+", help="data sets (default: glyphs); available")
+    parser.add_argument("--data", nargs="+", help=f"data sets {DATA_HELP}")
     parser.add_argument("--setting", nargs="+", help=SETTING_HELP)
     parser.add_argument("--seeds", nargs="+", type=at_least(0), help="(default: 0)")
     parser.add_argument(
@@ -79,7 +80,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     engines = parser.add_argument_group("engine", "results are the same on all engines")
     engines.add_argument(
         "--engine",
-        help="(default: local, or inline for one run at a time); available",
+        help="(default: local, or inline for one run at a time). Available",
     )
     engines.add_argument(
         "--jobs",
@@ -88,8 +89,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     engines.add_argument(
         "--address",
-        help="of the cluster: for ray as `ray.init` takes it, or local to start one (default); "
-        "for slurm its own (slurm, default) or local",
+        help="cluster address. Ray: an address for `ray.init`, or `local` to start one (default). "
+        "Slurm: `slurm` (default) or `local`",
     )
     engines.add_argument(
         "--gpus-per-run",
@@ -142,13 +143,19 @@ def is_bare(chosen: argparse.Namespace) -> bool:
 def chosen_grid(chosen: argparse.Namespace) -> Grid:
     """The suite's grid, or the default one, with what was chosen in place of its own values."""
     from dab.benchmark import Grid, suite
+    from dab.benchmark.tasks import parse_data
 
     if chosen.suite is None:
         return changed(Grid(), chosen)
     grid = suite(chosen.suite)
-    if not set(chosen.data or ()) <= set(grid.data):
-        raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(grid.data)} only")
+    own = grid.data_names
+    if not {parse_data(text)[0] for text in chosen.data or ()} <= set(own):
+        raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(own)} only")
     return changed(grid, chosen)
+
+
+def duration(hours: float) -> str:
+    return f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"
 
 
 def plan(grid: Grid, chosen: argparse.Namespace) -> int:
@@ -167,13 +174,12 @@ def plan(grid: Grid, chosen: argparse.Namespace) -> int:
     with Console(stderr=True).status("measuring the speed of the models"):
         for time in times(jobs, counts):
             measured.append(time)
-            console.print(
-                f"{time.data}: {time.hours:,.1f} hours at {time.images_per_second:,.0f} images/s",
-                soft_wrap=True,
-            )
+            digits = 0 if time.images_per_second >= 10 else 1
+            speed = f"{time.images_per_second:,.{digits}f} images/s"
+            console.print(f"{time.data}: {duration(time.hours)} at {speed}", soft_wrap=True)
     device, total = grid.compute.device, sum(time.hours for time in measured)
     console.print(
-        f"Total: about {total:,.1f} hours on one device like this one ({device}), without reading "
+        f"Total: about {duration(total)} on one device like this one ({device}), without reading "
         "images. The speed is that of the plain model, measured just now; forwards are images "
         "times the method's cost per image (docs/costs.md).",
         soft_wrap=True,

@@ -87,12 +87,13 @@ def _add_check(parts: Commands) -> None:
     parser.add_argument(
         "--list",
         metavar="FILE",
-        help="ImageNet-C only: restrict to the images in FILE, one WNID/NAME per line, or to "
-        "RobustBench's list with `robustbench`",
+        help="of data with corruptions: restrict to the images in FILE, one CLASS/NAME per line, "
+        "or to RobustBench's list of ImageNet-C with `robustbench`",
     )
-    _add_variants(parser, "ImageNet-C only: restrict to these")
+    _add_variants(parser, "of data with corruptions: restrict to these")
     _add_workers(parser)
     add_imports(parser)
+    add_json(parser)
 
 
 def _add_corrupt(parts: Commands) -> None:
@@ -142,13 +143,18 @@ def show(chosen: argparse.Namespace) -> int:
     factories = [task_factory(name) for name in TASKS]
     if chosen.json:
         facts = ("name", "summary", "images", "classes", "needs", "takes", "default_model")
-        found = [{fact: getattr(one, fact) for fact in facts} for one in factories]
+        found = [
+            {**{fact: getattr(one, fact) for fact in facts}, "options": [*one.options]}
+            for one in factories
+        ]
         print(json.dumps(found, indent=1))
         return 0
-    table = Table("data", "images per domain", "classes", "needs", "default model", "description")
+    table = Table("data", "images per domain", "classes", "needs", "default model", "options")
+    table.add_column("description")
     for one in factories:
         sizes = ["" if size is None else f"{size:,}" for size in (one.images, one.classes)]
-        table.add_row(one.name, *sizes, one.needs, one.default_model, one.summary)
+        options = ", ".join(one.options)
+        table.add_row(one.name, *sizes, one.needs, one.default_model, options, one.summary)
     console = Console()
     table.width = console.measure(table, options=console.options.update(width=10_000)).maximum
     console.print(table, crop=False)
@@ -172,7 +178,6 @@ def check(chosen: argparse.Namespace) -> int:
     from rich.table import Table
 
     from dab.benchmark.tasks import task_factory
-    from dab.data.datasets.imagenet import image_list
     from dab.data.errors import DataError
     from dab.data.verify import unreadable
     from dab.utils.progress_bar import progress
@@ -181,7 +186,7 @@ def check(chosen: argparse.Namespace) -> int:
     factory = task_factory(chosen.name)
     options: dict[str, Any] = {}
     if chosen.list is not None:
-        options["images"] = image_list(None if chosen.list == "robustbench" else chosen.list)
+        options["images"] = chosen.list
     if chosen.corruptions is not None:
         options["corruptions"] = chosen.corruptions
     if chosen.severity is not None:
@@ -210,11 +215,22 @@ def check(chosen: argparse.Namespace) -> int:
         return _status(bad, parts[0].root)
     if not complete:
         return 1
-    print(f"{data.name} in {parts[0].root}" + ("" if data.complete else ", partial"))
+    counts = {
+        name: {
+            "images": sum(map(len, of)),
+            "classes": len({label for part in of for label in part.labels.tolist()}),
+        }
+        for name, of in data.domains.items()
+    }
+    root = str(parts[0].root)
+    if chosen.json:
+        facts = {"name": data.name, "root": root, "complete": data.complete, "domains": counts}
+        print(json.dumps(facts, indent=1))
+        return 0
+    print(f"{data.name} in {root}" + ("" if data.complete else ", partial"))
     table = Table("domain", "images", "classes")
-    for name, of in data.domains.items():
-        classes = {label for part in of for label in part.labels.tolist()}
-        table.add_row(name, f"{sum(map(len, of)):,}", f"{len(classes):,}")
+    for name, count in counts.items():
+        table.add_row(name, *(f"{number:,}" for number in count.values()))
     Console().print(table)
     return 0
 

@@ -25,7 +25,6 @@ FIELDS = {
     "shard_streams": "shards",
     "root": "root",
     "model": "model",
-    "image_list": "image_list",
     "source_images": "source_images",
     "partial": "partial",
 }

@@ -9,6 +9,7 @@ from typing import Any
 import dab
 from dab.cli.options import Commands, add_imports, add_json, command, import_modules
 from dab.parts.options import Option, options_of
+from dab.parts.step import counted
 from dab.utils.text import summary
 
 __all__ = ["add", "describe", "main"]
@@ -49,6 +50,9 @@ def describe(name: str) -> dict[str, Any]:
         "summary": summary(cls),
         "paper": cls.paper,
         "year": cls.year,
+        "trains": cls.trains,
+        "statistics": cls.published["statistics"],
+        "passes": cls.passes,
         "forwards": cls.forwards,
         "options": {option.name: option.default for option in options_of(cls)},
     }
@@ -61,10 +65,17 @@ def _text(method: dict[str, Any]) -> str:
         [
             f"{method['name']}: {method['title']}{year}. {method['summary']}",
             f"  {method['paper']}",
-            f"  cost per image in forward passes: {method['forwards']:g}",
+            f"  trains {method['trains']}; statistics of BatchNorm layers: {method['statistics']}",
+            f"  cost per image in forward passes: {method['forwards']:g}{_most(method['passes'])}",
             *(f"    {_assigned(one)}: {one.words}" for one in options),
         ]
     )
+
+
+def _most(passes: tuple[int, int] | None) -> str:
+    if passes is None:
+        return ""
+    return f" (at most {counted(passes[0], 'forward')} and {counted(passes[1], 'backward')})"
 
 
 def _assigned(option: Option) -> str:

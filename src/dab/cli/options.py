@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dab.cli.names import NAMES
+from dab.cli.parser import Help
 from dab.streams.setting import SYNTAX
 from dab.utils.files import Location, location
 from dab.utils.imports import import_own
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from dab.streams import Shard
 
 __all__ = [
+    "DATA_HELP",
     "SETTING_HELP",
     "Commands",
     "add_imports",
@@ -30,22 +30,12 @@ __all__ = [
     "import_modules",
 ]
 
+DATA_HELP = (
+    '(default: glyphs). A data set\'s own options follow its name: "NAME OPTION=VALUE". Available'
+)
 SETTING_HELP = f"{SYNTAX} (default: correlated)"
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-
-class Help(argparse.RawDescriptionHelpFormatter):
-    """Lists the names that an option takes, which registries know."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        text = super()._get_help_string(action)
-        if text is None or action.dest not in NAMES:
-            return text
-        return f"{text}: {', '.join(NAMES[action.dest]())}".replace("%", "%%")
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # whole names
 
 
 def command(
@@ -127,8 +117,8 @@ def add_imports(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module or .py file that registers your own methods, data sets, suites, engines or "
-        "loggers; may be repeated",
+        help="a module or .py file that registers your own methods, output corrections, data sets, "
+        "suites, engines or loggers; may be repeated",
     )
 
 
@@ -158,18 +148,11 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         help="accept a data set on disk that is incomplete",
     )
     group.add_argument(
-        "--image-list",
-        type=Path,
-        metavar="FILE",
-        help="the images of ImageNet-C to show in uncorrelated streams, one WNID/NAME per line "
-        "(default: RobustBench's 5,000, from its package); correlated streams show all",
-    )
-    group.add_argument(
         "--source-images",
         type=Path,
         metavar="FOLDER",
-        help="training images of the model, stored as CLASS/IMAGE, for methods that use them "
-        "(EATA); for data on disk",
+        help="training images of the model, stored as CLASS/IMAGE, for methods that use "
+        "them; for data on disk",
     )
     compute = parser.add_argument_group("compute")
     compute.add_argument("--device", help="cpu (default), cuda, cuda:1 or mps")
@@ -220,8 +203,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="LOGGER",
-        help="also log to another tool, in a folder of its name next to the results; may be "
-        "repeated",
+        help="also log to another tool, which writes to OUT/LOGGER; may be repeated. Available",
     )
     add_imports(parser)
     add_json(parser)

@@ -6,6 +6,7 @@ import argparse
 
 from dab.cli.execution import changed, execute
 from dab.cli.options import (
+    DATA_HELP,
     SETTING_HELP,
     Commands,
     add_run_options,
@@ -33,7 +34,7 @@ def add(commands: Commands) -> None:
     parser = command(commands, "run", "run one method over one stream", EXAMPLES, main)
     parser.add_argument("name", metavar="method", help="name of the method")
     parser.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="options of the method")
-    parser.add_argument("--data", nargs=1, help="data set (default: glyphs); available")
+    parser.add_argument("--data", nargs=1, help=f"data set {DATA_HELP}")
     parser.add_argument("--setting", nargs=1, help=SETTING_HELP)
     parser.add_argument(
         "--seed", dest="seeds", nargs=1, type=at_least(0), metavar="SEED", help="(default: 0)"

@@ -7,6 +7,7 @@ from dab.methods.dab import DAB
 from dab.methods.deyo import DeYO
 from dab.methods.eata import EATA
 from dab.methods.lame import LAME
+from dab.methods.memo import MEMO
 from dab.methods.norm import Norm
 from dab.methods.note import NOTE
 from dab.methods.rdumb import RDumb
@@ -14,6 +15,7 @@ from dab.methods.roid import ROID
 from dab.methods.rotta import RoTTA
 from dab.methods.rpl import RPL
 from dab.methods.sar import SAR
+from dab.methods.sequence_dab import SequenceDAB
 from dab.methods.source import Source
 from dab.methods.t3a import T3A
 from dab.methods.tent import TENT
@@ -23,6 +25,7 @@ __all__ = [
     "DAB",
     "EATA",
     "LAME",
+    "MEMO",
     "NOTE",
     "ROID",
     "RPL",
@@ -35,5 +38,6 @@ __all__ = [
     "Norm",
     "RDumb",
     "RoTTA",
+    "SequenceDAB",
     "Source",
 ]

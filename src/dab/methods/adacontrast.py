@@ -10,18 +10,17 @@ from typing import Annotated, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
 from dab.augmentations import strong, weak
-from dab.outputs import OutputOption
-from dab.parts.features import Features, FeatureSource
+from dab.common import Training
+from dab.parts.features import Features
 from dab.parts.functional import probabilities
-from dab.parts.layers import all_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Count, Momentum, NonNegative, Positive, Range, Rate, Seed, Share
+from dab.parts.normalization import StatisticsKind
+from dab.parts.options import Count, Positive, Range, Share
 from dab.parts.ring_buffer import RingBuffer
 from dab.parts.schema import Array
-from dab.parts.statistics import StatisticsKind
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -48,7 +47,8 @@ class Memory:
 class AdaContrast(Adapter):
     """Trains all weights on pseudo-labels of the nearest neighbors and on contrasted views.
 
-    Predicts with the model after the update.
+    Predicts with the model after the update. Its own kind of statistics for BatchNorm layers is
+    "train": the batch's in training passes, running averages in predictions.
 
     Args:
         model: any image classifier.
@@ -58,15 +58,7 @@ class AdaContrast(Adapter):
         neighbors: number of neighbors whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
         resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
-        statistics: what BatchNorm layers normalize with: as in "train" mode, the batch's, with
-            running averages for predictions; or another kind; see `dab.parts.statistics`.
-        seed: of the views and the first negatives.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where to find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "AdaContrast"
@@ -74,7 +66,10 @@ class AdaContrast(Adapter):
     year = 2022
     color = 2
     forwards = 6.3
+    passes = (5, 1)
     answers_after_update = True
+    trains = "all weights"
+    published = Training(lr=2e-4, weight_decay=1e-4, statistics="train")
 
     def __init__(
         self,
@@ -86,18 +81,10 @@ class AdaContrast(Adapter):
         neighbors: Count = 10,
         refine_after: Annotated[int, Range(0, 2**31 - 1)] = 1024,
         resized_crop: bool = False,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 2e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 1e-4,
-        statistics: Literal["train"] | StatisticsKind = "train",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training[StatisticsKind | Literal["train"]]],
     ) -> None:
-        self._tap = Features(model, features)
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
+        self._tap = Features(model, common.get("features"))
+        super().__init__(model, **common)  # type: ignore[arg-type]  # "train" is its own
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
         self.strong = partial(strong, resized_crop=resized_crop)

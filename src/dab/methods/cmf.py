@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from torch import nn
+from typing_extensions import Unpack
 
+from dab.common import Training
 from dab.methods.roid import ROID
 from dab.methods.roid import Memory as ROIDMemory
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
 from dab.parts.functional import uniform
-from dab.parts.optimizers import OptimizerKind
-from dab.parts.options import Momentum, NonNegative, Positive, Range, Rate, Seed, Share
-from dab.parts.statistics import StatisticsKind
+from dab.parts.options import Positive, Range, Share
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -43,14 +41,7 @@ class CMF(ROID):
         gamma: weight of the adapted parameters when averaged with the hidden state.
         noise: q, the variance added per update for 38,400 trained numbers; scaled by their number.
         least_kept: smallest beta, the weight of the hidden state in a correction.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the augmentations.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "CMF"
@@ -58,6 +49,7 @@ class CMF(ROID):
     paper += "Adaptation, ICLR 2024"
     year = 2024
     forwards = 3.2
+    passes = (2, 2)
 
     def __init__(
         self,
@@ -68,27 +60,9 @@ class CMF(ROID):
         gamma: Share = 0.99,
         noise: Positive = 0.005,
         least_kept: Share = 0.89,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 2.5e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
-        statistics: StatisticsKind = "batch",
-        seed: Seed = 0,
-        output: OutputOption = "batch_prior",
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
-        super().__init__(
-            model,
-            temperature=temperature,
-            optimizer=optimizer,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            statistics=statistics,
-            seed=seed,
-            output=output,
-            features=features,
-        )
+        super().__init__(model, temperature=temperature, **common)
         self.alpha, self.gamma, self.least_kept = alpha, gamma, least_kept
         self.noise = noise * sum(theta.numel() for theta in self.trained.source) / PAPER_SIZE
 

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
 from dab.augmentations import augment
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
+from dab.common import Training
 from dab.parts.functional import cross_entropy, probabilities
-from dab.parts.layers import all_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed, Share
-from dab.parts.statistics import StatisticsKind
+from dab.parts.options import Count, Share
 from dab.parts.teacher import Teacher
 from dab.registry import register
 
@@ -39,14 +36,7 @@ class CoTTA(Adapter):
         gate: mean confidence below which the source model counts as unsure.
         teacher: how much of itself the teacher keeps in an update.
         restore: probability with which each weight is reset to its source value.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the augmentations and the restored weights.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "CoTTA"
@@ -54,6 +44,9 @@ class CoTTA(Adapter):
     year = 2022
     color = 3
     forwards = 5.2
+    passes = (3, 1)  # 32 forwards more where the source is unsure
+    trains = "all weights"
+    published = Training(lr=0.01)
 
     def __init__(
         self,
@@ -63,17 +56,9 @@ class CoTTA(Adapter):
         gate: Share = 0.1,
         teacher: Share = 0.999,
         restore: Share = 0.001,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 0.01,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
-        statistics: StatisticsKind = "batch",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        super().__init__(model, all_parameters(model), create, seed, output, features, statistics)
+        super().__init__(model, **common)
         self.augmentations, self.gate = augmentations, gate
         self.teacher, self.restore = teacher, restore
 

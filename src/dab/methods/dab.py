@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, StorageKind, Trigger, TriggerKind
-from dab.outputs import OutputOption
+from dab.common import Training
 from dab.parts.ema import RunningMean
-from dab.parts.features import FeatureSource
 from dab.parts.functional import (
     certainty,
     diversity,
@@ -24,17 +24,15 @@ from dab.parts.functional import (
     probabilities,
     uniform,
 )
-from dab.parts.layers import norm_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Capacity, Count, Device, Momentum, NonNegative, Rate, Seed, Share
+from dab.parts.options import Capacity, Count, Device, Share
 from dab.parts.schema import Tendency
-from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
-__all__ = ["DAB"]
+__all__ = ["DAB", "Memory"]
 
 Admission = Literal["batch", "running"]
 Filling = Literal["wait", "adapt"]
+Labels = Literal["model", "sequence"]
 
 
 @dataclass
@@ -54,12 +52,9 @@ class DAB(Adapter):
 
     Args:
         model: any image classifier that returns (n, C) logits.
-        capacity: M, the number of images in the buffer. Nothing adapts before it is full.
+        capacity: M, the number of images in the buffer. Nothing adapts before it is full, unless
+            filling="adapt".
         batch_size: N, the number of images trained on in an update, whatever the size of a call.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
         ensemble: weight of the adapted parameters when averaged with the source after each update.
         admission: a sample is admitted if it is more diverse than the mean of its "batch" (the
             paper), or than the "running" mean over the stream. In a call with a single sample
@@ -69,12 +64,12 @@ class DAB(Adapter):
         filling: "wait" with updates until the buffer is full (the paper's wording taken
             literally), or "adapt" from the start: a sample in an empty slot then counts as
             having replaced a sample of its own class.
+        labels: of the images in the buffer: what the "model" predicts (the paper), or what the
+            order of the stream makes of that, the "sequence": the predictions after the output
+            correction, which is then the Markov prior if none is given.
         storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
         device: where the buffer keeps images (default: the device of the first ones).
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the draws from the buffer.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
 
     >>> _ = torch.manual_seed(0)  # a random net may predict one class for everything
     >>> images = torch.rand(500, 3, 8, 8)
@@ -92,6 +87,9 @@ class DAB(Adapter):
     year = 2024
     color = 9
     forwards = 2.9
+    passes = (2, 1)
+    learns_from_buffer = True
+    published = Training(statistics="ema")  # the paper avoids BatchNorm
 
     def __init__(
         self,
@@ -99,29 +97,24 @@ class DAB(Adapter):
         capacity: Capacity = 1024,
         *,
         batch_size: Count = 64,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 2.5e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
         ensemble: Share = 0.99,
         admission: Admission | None = None,
         trigger: TriggerKind = "outgoing",
         filling: Filling = "wait",
+        labels: Labels = "model",
         storage: StorageKind = "auto",
         device: Device = None,
-        statistics: StatisticsKind = "ema",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
         if admission is None:
             admission = "running" if batch_size == 1 else "batch"
         self.capacity, self.batch_size, self.ensemble = capacity, batch_size, ensemble
-        self.admission, self.filling = admission, filling
+        self.admission, self.filling, self.labels = admission, filling, labels
         self._make_storage = partial(ImageStorage, self.capacity, storage, device)
         self._make_trigger = partial(Trigger, trigger, batch_size)
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
+        if labels == "sequence" and common.get("output") is None:
+            common["output"] = "markov"
+        super().__init__(model, **common)
 
     def begin(self, classes: int) -> Memory:
         return Memory(
@@ -134,6 +127,7 @@ class DAB(Adapter):
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         """Algorithm 1: fill the buffer with what is diverse, update when enough was replaced."""
+        all_labels = self.pseudo_labels(logits)
         memory: Memory = self.memory
         y = probabilities(logits)
         # Diversity against what the stream has shown recently: w_i = 1 - cos(y_i, e).
@@ -144,7 +138,7 @@ class DAB(Adapter):
         else:
             means = memory.mean_diversity.follow(w.tolist())
             admitted = (w > torch.tensor(means, dtype=w.dtype, device=w.device)).nonzero().flatten()
-        labels = y.argmax(dim=1)[admitted].tolist()
+        labels = all_labels[admitted].tolist()
         placements = memory.buffer.insert(images[admitted], labels)
         # Only now, and over all samples of the batch: e <- 0.9 e + 0.1 mean_i(y_i).
         memory.tendency = follow(memory.tendency, y)
@@ -157,11 +151,22 @@ class DAB(Adapter):
             elif self.filling == "adapt":
                 memory.trigger.count(incoming=label, outgoing=label)
         self.last.admitted, self.last.fill = len(labels), len(memory.buffer)
-        # A trigger resumed without its buffer waits for the buffer to fill again.
-        if memory.trigger.due and (self.filling == "adapt" or len(memory.buffer) == self.capacity):
-            self._update(memory, images.device)
+        if self.is_due():
+            for _ in range(self.steps):
+                self._update(memory, images.device)
             memory.trigger.clear()
         return logits
+
+    def pseudo_labels(self, logits: Tensor) -> Tensor:
+        """The label of each image: of the model, or of what the call returns."""
+        return (logits if self.labels == "model" else self.believe(logits)).argmax(dim=1)
+
+    def is_due(self) -> bool:
+        """Whether to update, at the end of a call."""
+        memory: Memory = self.memory
+        # A trigger resumed without its buffer waits for the buffer to fill again.
+        ready = self.filling == "adapt" or len(memory.buffer) == self.capacity
+        return memory.trigger.due and ready
 
     def progress(self) -> str:
         """How full the buffer is, then how many replacements the next update is waiting for."""
@@ -188,19 +193,23 @@ class DAB(Adapter):
         images = memory.buffer.sample(self.batch_size, self.generator, device)
         with torch.enable_grad():
             logits = self.run(images)
-            entropies = entropy(logits)
-            y = probabilities(logits)
-            # Diversity against what was trained on recently, scaled to [0, 1] over the batch ...
-            w_div = min_max(diversity(y, memory.batch_tendency))
-            # ... and certainty, log C / H(y_i) in [1, 10]; both detached, because w_cert * H with
-            # a gradient is the constant log C.
-            w_cert = certainty(entropies.detach(), y.shape[1])
-            w = w_cert * w_div.exp()
-            # L = 1/n sum_i w_i H(y_i)
-            loss = (w * entropies).mean()
+            loss = self.loss(logits)
         if self.learn(loss):
-            memory.batch_tendency = follow(memory.batch_tendency, y)  # b, as e
+            # b, as e
+            memory.batch_tendency = follow(memory.batch_tendency, probabilities(logits))
             self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """L = 1/n sum_i w_i H(y_i) of a batch from the buffer."""
+        entropies = entropy(logits)
+        y = probabilities(logits)
+        # Diversity against what was trained on recently, scaled to [0, 1] over the batch ...
+        w_div = min_max(diversity(y, self.memory.batch_tendency))
+        # ... and certainty, log C / H(y_i) in [1, 10]; both detached, because w_cert * H with
+        # a gradient is the constant log C.
+        w_cert = certainty(entropies.detach(), y.shape[1])
+        w = w_cert * w_div.exp()
+        return (w * entropies).mean()
 
     def _warn_of_single_samples(self, samples: int) -> None:
         if samples == self.totals.calls == self.totals.samples == 1:

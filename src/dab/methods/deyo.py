@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
 from dab.augmentations import shuffle_patches
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
+from dab.common import Training
 from dab.parts.functional import entropy, probabilities
 from dab.parts.layers import Layers, chosen_norm_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
-from dab.parts.statistics import StatisticsKind
+from dab.parts.options import Count, NonNegative
 from dab.registry import register
 
 __all__ = ["DeYO"]
@@ -34,14 +33,7 @@ class DeYO(Adapter):
         plpd_above: a sample is trained on if the probability of its predicted class falls by more
             than this when its patches are shuffled.
         patches: cells per side of the grid that is shuffled.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the shuffles.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "DeYO"
@@ -49,6 +41,7 @@ class DeYO(Adapter):
     paper += "Disentangled Factors, ICLR 2024"
     year = 2024
     forwards = 3.2
+    passes = (2, 1)
     learns_from_prediction = True
 
     def __init__(
@@ -60,20 +53,15 @@ class DeYO(Adapter):
         entropy_weight: NonNegative = 0.4,
         plpd_above: float = 0.2,
         patches: Count = 4,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 2.5e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
-        statistics: StatisticsKind = "batch",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, create, seed, output, features, statistics)
+        self.layers = layers
+        super().__init__(model, **common)
         self.entropy_below, self.entropy_weight = entropy_below, entropy_weight
         self.plpd_above, self.patches = plpd_above, patches
+
+    def trainable(self, model: nn.Module) -> Mapping[str, nn.Parameter]:
+        return chosen_norm_parameters(model, self.layers)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         most = math.log(logits.shape[1])

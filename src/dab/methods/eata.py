@@ -11,18 +11,15 @@ from typing import Annotated, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
+from dab.common import Training
 from dab.parts.functional import entropy, follow, probabilities
 from dab.parts.inputs import to_images
-from dab.parts.layers import norm_parameters
 from dab.parts.named_tensors import NamedTensors
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Count, Momentum, NonNegative, Rate, Seed
+from dab.parts.options import Count, NonNegative
 from dab.parts.schema import Tendency
-from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["EATA", "ETA", "Memory"]
@@ -47,19 +44,11 @@ class ETA(Adapter):
         self,
         model: nn.Module,
         *,
-        margin: float,
-        entropy_below: float,
-        optimizer: OptimizerKind,
-        lr: float,
-        momentum: float,
-        weight_decay: float,
-        statistics: StatisticsKind,
-        seed: int,
-        output: OutputOption,
-        features: FeatureSource,
+        margin: NonNegative = 0.05,
+        entropy_below: NonNegative = 0.4,
+        **common: Unpack[Training],
     ) -> None:
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
+        super().__init__(model, **common)
         self.margin, self.entropy_below = margin, entropy_below
 
     def begin(self, classes: int) -> Memory:
@@ -105,15 +94,8 @@ class EATA(ETA):
         fisher_weight: of the Fisher term in the loss.
         margin: a sample is redundant unless its |cos| with the tendency is below this.
         entropy_below: samples with a lower entropy count as certain; as a share of log C.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
         batch_size: of the batches into which a single tensor of source images is split.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: unused, as nothing is random.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "EATA"
@@ -121,6 +103,7 @@ class EATA(ETA):
     year = 2022
     color = 4
     forwards = 1.4
+    passes = (1, 1)
     constants = ("fisher",)  # a resumed run may have no source images to estimate it from again
 
     def __init__(
@@ -132,29 +115,10 @@ class EATA(ETA):
         fisher_weight: NonNegative = 2000.0,
         margin: NonNegative = 0.05,
         entropy_below: NonNegative = 0.4,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 2.5e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
         batch_size: Count = 64,
-        statistics: StatisticsKind = "batch",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
-        super().__init__(
-            model,
-            margin=margin,
-            entropy_below=entropy_below,
-            optimizer=optimizer,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            statistics=statistics,
-            seed=seed,
-            output=output,
-            features=features,
-        )
+        super().__init__(model, margin=margin, entropy_below=entropy_below, **common)
         self.fisher_weight = fisher_weight
         shapes = [source.shape for source in self.trained.source]
         self.fisher = NamedTensors(dict(zip(self.trained.names, shapes, strict=True)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from torch import nn
+from typing_extensions import Unpack
 
+from dab.common import Basic
 from dab.methods.source import Source
 from dab.outputs import Laplacian
 from dab.outputs.lame import Affinity
-from dab.parts.features import FeatureSource
-from dab.parts.options import Count, Seed
-from dab.parts.statistics import StatisticsKind
+from dab.parts.options import Count
 from dab.registry import register
 
 __all__ = ["LAME"]
@@ -23,9 +23,7 @@ class LAME(Source):
         model: any image classifier.
         neighbors: k of the affinity between the samples of a batch.
         affinity: "knn" (LAME's paper), "rbf" or "linear"; see `dab.outputs.Laplacian`.
-        features: where to find features; see `dab.parts.features.Features`.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: unused, as nothing is random.
+        **common: options that methods share; see `dab.common.Basic`.
     """
 
     title = "LAME"
@@ -33,6 +31,7 @@ class LAME(Source):
     year = 2022
     color = 5
     forwards = 1.0
+    passes = (1, 0)
 
     def __init__(
         self,
@@ -40,9 +39,6 @@ class LAME(Source):
         *,
         neighbors: Count = 5,
         affinity: Affinity = "knn",
-        features: FeatureSource = None,
-        statistics: StatisticsKind = "source",
-        seed: Seed = 0,
+        **common: Unpack[Basic],
     ) -> None:
-        output = Laplacian(neighbors, affinity)
-        super().__init__(model, statistics=statistics, seed=seed, output=output, features=features)
+        super().__init__(model, output=Laplacian(neighbors, affinity), **common)

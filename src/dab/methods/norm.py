@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
+from dab.common import Common, Training
 from dab.methods.source import Source
-from dab.outputs import OutputOption
-from dab.parts.batch_norm import Moments, batch_moments, renormalize, source_moments
-from dab.parts.features import FeatureSource
+from dab.parts.batch_norm import Moments, mixed_moments
 from dab.parts.layers import BatchNorm
-from dab.parts.options import Seed, Share
-from dab.parts.statistics import StatisticsKind
+from dab.parts.normalization import StatisticsKind
+from dab.parts.options import Share
 from dab.registry import register
 
 __all__ = ["Norm"]
@@ -22,17 +22,13 @@ __all__ = ["Norm"]
 class Norm(Source):
     """Replaces the statistics of BatchNorm layers, and trains nothing.
 
-    Without BatchNorm layers, it is the source model.
+    Without BatchNorm layers, it is the source model. With the statistics of the "batch" it is also
+    known as BN-1. Its own kind is "alpha": (1 - alpha) source + alpha batch.
 
     Args:
         model: any image classifier.
-        statistics: what BatchNorm layers normalize with: of the "batch" (also known as BN-1),
-            "alpha" ((1 - alpha) source + alpha batch), "ema" (running averages over the stream),
-            or another kind; see `dab.parts.statistics`.
-        alpha: weight of the batch in "alpha".
-        seed: unused, as nothing is random.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        alpha: weight of the batch in the statistics "alpha".
+        **common: options that methods share; see `dab.common.Common`.
     """
 
     title = "Norm"
@@ -40,29 +36,18 @@ class Norm(Source):
     paper += "adaptation, NeurIPS 2020"
     year = 2020
     forwards = 1.0
+    passes = (1, 0)
+    published = Training(statistics="batch")
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        statistics: StatisticsKind | Literal["alpha"] = "batch",
         alpha: Share = 0.1,
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Common[StatisticsKind | Literal["alpha"]]],
     ) -> None:
-        shared: StatisticsKind = "source" if statistics == "alpha" else statistics
-        super().__init__(model, statistics=shared, seed=seed, output=output, features=features)
+        super().__init__(model, **common)  # type: ignore[arg-type]  # "alpha" is its own
         self.alpha = alpha
-        if statistics == "alpha":
-            self.borrowed.until_end(renormalize(model, self._mixed))
 
-    def _mixed(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
-        batch = batch_moments(x)
-        if batch is None:
-            return None
-        mean, variance = (
-            own.to(seen).lerp(seen, self.alpha)
-            for own, seen in zip(source_moments(layer), batch, strict=True)
-        )
-        return mean, variance
+    def moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
+        return mixed_moments(layer, x, self.alpha)

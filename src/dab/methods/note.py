@@ -10,26 +10,15 @@ from typing import Annotated, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.buffers import Buffer, ImageStorage, PBRSPolicy, StorageKind
+from dab.common import Training
 from dab.methods.periodic import PeriodicAdapter
-from dab.outputs import OutputOption
-from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
-from dab.parts.features import FeatureSource
-from dab.parts.layers import BatchNorm, norm_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import (
-    Capacity,
-    Count,
-    Device,
-    Momentum,
-    NonNegative,
-    Range,
-    Rate,
-    Seed,
-    Share,
-)
-from dab.parts.statistics import StatisticsKind
+from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments
+from dab.parts.layers import BatchNorm
+from dab.parts.normalization import StatisticsKind
+from dab.parts.options import Capacity, Count, Device, NonNegative, Range, Share
 from dab.registry import register
 
 __all__ = ["NOTE"]
@@ -48,6 +37,9 @@ class Memory:
 class NOTE(PeriodicAdapter):
     """Minimizes entropy on a reservoir of the stream that is balanced over predicted classes.
 
+    Its own kind of statistics for BatchNorm layers is "instance": running averages that follow the
+    memory in updates, corrected by each sample's own where they differ by more than chance.
+
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
@@ -55,18 +47,9 @@ class NOTE(PeriodicAdapter):
         batch_size: of the mini-batches in an update, one epoch over the memory.
         k: standard errors within which a sample's own statistics count as chance.
         bn_momentum: how far the statistics of BatchNorm layers follow a mini-batch.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
         device: where the memory keeps images (default: the device of the first ones).
-        statistics: what BatchNorm layers normalize with: "instance", running statistics that
-            follow the memory in updates, corrected by each sample's own where they differ by more
-            than chance; or another kind; see `dab.parts.statistics`.
-        seed: of the reservoir and the order of an epoch.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "NOTE"
@@ -74,6 +57,8 @@ class NOTE(PeriodicAdapter):
     year = 2022
     color = 6
     forwards = 3.7
+    passes = (2, 1)
+    published = Training(optimizer="adam", lr=1e-4, statistics="instance")
 
     def __init__(
         self,
@@ -84,27 +69,16 @@ class NOTE(PeriodicAdapter):
         batch_size: Count = 64,
         k: NonNegative = 4.0,
         bn_momentum: Share = 0.01,
-        optimizer: OptimizerKind = "adam",
-        lr: Rate = 1e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
         storage: StorageKind = "auto",
         device: Device = None,
-        statistics: Literal["instance"] | StatisticsKind = "instance",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training[StatisticsKind | Literal["instance"]]],
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        shared: StatisticsKind = "source" if statistics == "instance" else statistics
-        super().__init__(model, norm_parameters(model), create, seed, output, features, shared)
+        super().__init__(model, **common)  # type: ignore[arg-type]  # "instance" is its own
         self.capacity, self.update_every, self.batch_size = capacity, update_every, batch_size
         self.k, self.bn_momentum = k, bn_momentum
         self._source = RunningStatistics(model)
         self._statistics_follow = False
-        if statistics == "instance":
-            self.borrowed.until_end(renormalize(model, self._moments))
 
     def begin(self, classes: int) -> Memory:
         return Memory(
@@ -133,7 +107,7 @@ class NOTE(PeriodicAdapter):
                 self._statistics_follow = False
             self.learn(loss)
 
-    def _moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
+    def moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
         """Instance-aware batch normalization (IABN)."""
         statistics = self._source if self.memory is None else self.memory.statistics
         batch = batch_moments(x) if self._statistics_follow else None

@@ -19,6 +19,7 @@ class PeriodicAdapter(Adapter):
     Its memory has a `buffer` and a count `waiting` of the samples since the last update.
     """
 
+    learns_from_buffer = True
     scales_with_capacity = ("update_every",)
     update_every: int
 
@@ -41,7 +42,8 @@ class PeriodicAdapter(Adapter):
             memory.waiting += len(placements)
             if memory.waiting >= self.update_every:
                 memory.waiting = 0
-                self.update()
+                for _ in range(self.steps):
+                    self.update()
         last.fill = len(memory.buffer)
 
     def progress(self) -> str:

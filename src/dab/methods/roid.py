@@ -7,11 +7,11 @@ from typing import Annotated
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
 from dab.augmentations import mild
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
+from dab.common import Training
 from dab.parts.functional import (
     cross_entropy,
     diversity,
@@ -22,11 +22,8 @@ from dab.parts.functional import (
     probabilities,
     uniform,
 )
-from dab.parts.layers import norm_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Momentum, NonNegative, Positive, Rate, Seed, Share
+from dab.parts.options import Positive, Share
 from dab.parts.schema import Tendency
-from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["ROID", "Memory"]
@@ -50,14 +47,7 @@ class ROID(Adapter):
         model: any image classifier with normalization layers.
         temperature: of the weights exp(w_div w_cert / temperature).
         ensemble: weight of the adapted parameters when averaged with the source after each update.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: of the augmentations.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "ROID"
@@ -66,7 +56,9 @@ class ROID(Adapter):
     year = 2024
     color = 10
     forwards = 3.2
+    passes = (2, 2)
     learns_from_prediction = True
+    published = Training(output="batch_prior")
 
     def __init__(
         self,
@@ -74,17 +66,9 @@ class ROID(Adapter):
         *,
         temperature: Positive = 1 / 3,
         ensemble: Share = 0.99,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 2.5e-4,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
-        statistics: StatisticsKind = "batch",
-        seed: Seed = 0,
-        output: OutputOption = "batch_prior",
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        super().__init__(model, norm_parameters(model), create, seed, output, features, statistics)
+        super().__init__(model, **common)
         self.temperature, self.ensemble = temperature, ensemble
 
     def begin(self, classes: int) -> Memory:

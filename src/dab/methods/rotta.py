@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.augmentations import augment
 from dab.buffers import Buffer, CSTUPolicy, ImageStorage, StorageKind
+from dab.common import Training
 from dab.methods.periodic import PeriodicAdapter
-from dab.outputs import OutputOption
-from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments, renormalize
-from dab.parts.features import FeatureSource
+from dab.parts.batch_norm import Moments, RunningStatistics, batch_moments
 from dab.parts.functional import cross_entropy, entropy
-from dab.parts.layers import norm_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import (
-    Capacity,
-    Count,
-    Device,
-    Momentum,
-    NonNegative,
-    Range,
-    Rate,
-    Seed,
-    Share,
-)
-from dab.parts.statistics import StatisticsKind
+from dab.parts.layers import BatchNorm
+from dab.parts.normalization import StatisticsKind
+from dab.parts.options import Capacity, Count, Device, Range, Share
 from dab.parts.teacher import Teacher
+from dab.parts.transaction import AtEnd
 from dab.registry import register
 
 __all__ = ["RoTTA"]
@@ -53,23 +41,18 @@ class Memory:
 class RoTTA(PeriodicAdapter):
     """Trains a student on views of a memory toward a teacher, which predicts.
 
+    Its own kind of statistics for BatchNorm layers is "robust": running averages that follow the
+    memory in updates.
+
     Args:
         model: any image classifier with normalization layers.
         capacity: M, the number of images in the memory.
         update_every: samples between two updates.
         teacher: how much of itself the teacher keeps in an update.
         alpha: how far the statistics of BatchNorm layers follow the memory in an update.
-        optimizer: "sgd" (with Nesterov momentum), "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
         storage: how the memory keeps images; see `dab.buffers.ImageStorage`.
         device: where the memory keeps images (default: the device of the first ones).
-        statistics: what BatchNorm layers normalize with: "robust" running averages that follow the
-            memory in updates, or another kind; see `dab.parts.statistics`.
-        seed: of the augmentations.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "RoTTA"
@@ -77,6 +60,8 @@ class RoTTA(PeriodicAdapter):
     year = 2023
     color = 7
     forwards = 3.0
+    passes = (3, 1)
+    published = Training(optimizer="adam", lr=1e-3, statistics="robust")
 
     def __init__(
         self,
@@ -86,27 +71,16 @@ class RoTTA(PeriodicAdapter):
         update_every: Count = 64,
         teacher: Share = 0.999,
         alpha: Share = 0.05,
-        optimizer: OptimizerKind = "adam",
-        lr: Rate = 1e-3,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
         storage: StorageKind = "auto",
         device: Device = None,
-        statistics: Literal["robust"] | StatisticsKind = "robust",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training[StatisticsKind | Literal["robust"]]],
     ) -> None:
         self._make_storage = partial(ImageStorage, capacity, storage, device)
-        create = create_optimizer(optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        shared: StatisticsKind = "source" if statistics == "robust" else statistics
-        super().__init__(model, norm_parameters(model), create, seed, output, features, shared)
+        super().__init__(model, **common)  # type: ignore[arg-type]  # "robust" is its own
         self.capacity, self.update_every = capacity, update_every
         self.teacher, self.alpha = teacher, alpha
         self._statistics: RunningStatistics | None = None  # those in use; None: the source's
         self._statistics_follow = False
-        if statistics == "robust":
-            self.borrowed.until_end(renormalize(model, self._moments))
 
     def begin(self, classes: int) -> Memory:
         return Memory(
@@ -145,15 +119,14 @@ class RoTTA(PeriodicAdapter):
         if self.learn(loss):
             memory.teacher.follow(self.teacher)
 
-    @contextmanager
-    def _normalized_by(self, statistics: RunningStatistics, follow: bool = False) -> Iterator[None]:
+    def _normalized_by(self, statistics: RunningStatistics, follow: bool = False) -> AtEnd:
         self._statistics, self._statistics_follow = statistics, follow
-        try:
-            yield
-        finally:
-            self._statistics, self._statistics_follow = None, False
+        return AtEnd(self._normalized_by_source)
 
-    def _moments(self, name: str, layer: nn.Module, x: Tensor) -> Moments | None:
+    def _normalized_by_source(self) -> None:
+        self._statistics, self._statistics_follow = None, False
+
+    def moments(self, name: str, layer: BatchNorm, x: Tensor) -> Moments | None:
         """Robust batch normalization: mu <- (1 - alpha) mu + alpha mu_batch, variance likewise."""
         if self._statistics is None:
             return None

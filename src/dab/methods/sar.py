@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
+from dab.common import Training
 from dab.parts.functional import entropy
 from dab.parts.layers import Layers, chosen_norm_parameters
-from dab.parts.optimizers import OptimizerKind, create_optimizer
-from dab.parts.options import Momentum, NonNegative, Rate, Seed
+from dab.parts.options import NonNegative
 from dab.parts.parameters import total_norm
-from dab.parts.statistics import StatisticsKind
 from dab.registry import register
 
 __all__ = ["SAR"]
@@ -26,7 +25,7 @@ __all__ = ["SAR"]
 class Memory:
     """What SAR remembers of its stream."""
 
-    mean_loss: float | None  # e: running mean of the second loss; None before the first
+    mean_loss: NonNegative | None  # e: running mean of the second loss; None before the first
 
 
 @register("sar")
@@ -40,14 +39,7 @@ class SAR(Adapter):
         entropy_below: samples with a lower entropy count as certain; as a share of log C.
         rho: how far the weights are moved uphill before the gradient is computed.
         reset_below: the source weights are restored when the running loss falls below this.
-        optimizer: "sgd", "adam" or "adamw".
-        lr: learning rate.
-        momentum: of SGD; beta_1 of Adam.
-        weight_decay: of the optimizer.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: unused, as nothing is random.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Training`.
     """
 
     title = "SAR"
@@ -55,7 +47,10 @@ class SAR(Adapter):
     year = 2023
     color = 8
     forwards = 4.9
+    passes = (2, 2)
     learns_from_prediction = True
+    nesterov = False
+    published = Training(lr=1e-3)
 
     def __init__(
         self,
@@ -65,21 +60,14 @@ class SAR(Adapter):
         entropy_below: NonNegative = 0.4,
         rho: NonNegative = 0.05,
         reset_below: NonNegative = 0.2,
-        optimizer: OptimizerKind = "sgd",
-        lr: Rate = 1e-3,
-        momentum: Momentum = 0.9,
-        weight_decay: NonNegative = 0.0,
-        statistics: StatisticsKind = "batch",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
+        **common: Unpack[Training],
     ) -> None:
-        create = create_optimizer(
-            optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=False
-        )
-        trained = chosen_norm_parameters(model, layers)
-        super().__init__(model, trained, create, seed, output, features, statistics)
+        self.layers = layers
+        super().__init__(model, **common)
         self.entropy_below, self.rho, self.reset_below = entropy_below, rho, reset_below
+
+    def trainable(self, model: nn.Module) -> Mapping[str, nn.Parameter]:
+        return chosen_norm_parameters(model, self.layers)
 
     def begin(self, classes: int) -> Memory:
         return Memory(mean_loss=None)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from dab.adapter import Adapter
-from dab.outputs import OutputOption
-from dab.parts.features import FeatureSource
-from dab.parts.options import Seed
-from dab.parts.statistics import StatisticsKind
+from dab.common import Common, Training
 from dab.registry import register
 
 __all__ = ["Source"]
@@ -23,27 +18,19 @@ class Source(Adapter):
 
     Args:
         model: any image classifier.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: unused, as nothing is random.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Common`.
     """
 
     title = "Source"
     paper = "no adaptation"
     color = 0
     forwards = 1.0
+    passes = (1, 0)
+    trains = "nothing"
+    published = Training(statistics="source")
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        statistics: StatisticsKind = "source",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
-    ) -> None:
-        super().__init__(model, {}, partial(torch.optim.SGD), seed, output, features, statistics)
+    def __init__(self, model: nn.Module, **common: Unpack[Common]) -> None:
+        super().__init__(model, **common)
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         return logits

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
+from dab.common import Common
 from dab.methods.source import Source
-from dab.outputs import OutputOption
-from dab.parts.features import Features, FeatureSource
+from dab.parts.features import Features
 from dab.parts.functional import entropy
-from dab.parts.options import Count, Seed
+from dab.parts.options import Count
 from dab.parts.schema import Array, take
-from dab.parts.statistics import StatisticsKind
 from dab.parts.transaction import Recorded
 from dab.registry import register
 
@@ -23,11 +24,17 @@ __all__ = ["T3A"]
 
 
 class Supports(Recorded):
-    """Unit features of each class: those with the most certain predictions, up to `most`."""
+    """Unit features of each class: those with the most certain predictions, up to `most`.
 
-    def __init__(self, classes: int, most: int) -> None:
-        self.classes, self.most = classes, most
-        self.features, self.entropies = torch.empty(0, 0), torch.empty(0)
+    Args:
+        classes: how many there are.
+        width: of the features.
+        most: how many supports a class keeps.
+    """
+
+    def __init__(self, classes: int, width: int, most: int) -> None:
+        self.classes, self.width, self.most = classes, width, most
+        self.features, self.entropies = torch.empty(0, width), torch.empty(0)
         self.labels = torch.empty(0, dtype=torch.int64)
 
     def __len__(self) -> int:
@@ -50,7 +57,7 @@ class Supports(Recorded):
     @property
     def prototypes(self) -> Tensor:
         """The mean of each class, of unit length."""
-        total = self.features.new_zeros(self.classes, self.features.shape[1])
+        total = self.features.new_zeros(self.classes, self.width)
         return F.normalize(total.index_add_(0, self.labels, self.features), dim=1)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -64,12 +71,14 @@ class Supports(Recorded):
         """Load the supports of as many classes."""
         features, labels, entropies = take(
             state,
-            features=Array((None, None)),
+            features=Array((None, self.width), least=-1.001, below=1.001),
             labels=Array((None,), torch.int64, least=0, below=self.classes),
-            entropies=Array((None,)),
+            entropies=Array((None,), least=0, below=math.log(self.classes) + 1e-3),
         )
         if not len(features) == len(labels) == len(entropies):
             raise ValueError("the state's supports do not have a label and an entropy each")
+        if len(labels) and len(labels.unique()) < self.classes:
+            raise ValueError("the state's supports leave out a class")
         self.features, self.labels = features.clone(), labels.clone()
         self.entropies = entropies.clone()
 
@@ -91,10 +100,7 @@ class T3A(Source):
     Args:
         model: any image classifier that ends in a linear layer.
         supports: how many to keep per class, those with the lowest entropy.
-        statistics: what BatchNorm layers normalize with; see `dab.parts.statistics`.
-        seed: unused, as nothing is random.
-        output: a correction of the predictions, or its name; see `dab.outputs`.
-        features: where corrections find features; see `dab.parts.features.Features`.
+        **common: options that methods share; see `dab.common.Common`.
     """
 
     title = "T3A"
@@ -102,24 +108,17 @@ class T3A(Source):
     paper += "Generalization, NeurIPS 2021"
     year = 2021
     forwards = 1.0
+    passes = (1, 0)
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        supports: Count = 20,
-        statistics: StatisticsKind = "source",
-        seed: Seed = 0,
-        output: OutputOption = None,
-        features: FeatureSource = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, *, supports: Count = 20, **common: Unpack[Common]) -> None:
         self._tap = Features(model)
         self._seen: tuple[Tensor, Tensor] | None = None  # features and logits of this call
-        super().__init__(model, statistics=statistics, seed=seed, output=output, features=features)
+        super().__init__(model, **common)
         self.supports = supports
 
     def begin(self, classes: int) -> Memory:
-        return Memory(Supports(classes, self.supports))
+        assert self._tap.classifier is not None, "features are tapped before a memory begins"
+        return Memory(Supports(classes, self._tap.classifier.in_features, self.supports))
 
     @property
     def status(self) -> str:

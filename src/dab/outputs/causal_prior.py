@@ -134,7 +134,9 @@ class Tally:
         return {"sum": None if self._sum is None else self._sum.clone(), "weight": self._weight}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        total, self._weight = take(
-            state, sum=Maybe(Array((None,), torch.float64, least=0)), weight=Number(least=1e-9)
+        total, weight = take(
+            state, sum=Maybe(Array((None,), torch.float64, least=0)), weight=Number(least=1)
         )
-        self._sum = None if total is None else total.clone()
+        if not math.isclose(weight, 1 if total is None else total.sum().item(), rel_tol=1e-6):
+            raise ValueError(f"its frequencies do not sum to their weight, {weight}")
+        self._sum, self._weight = None if total is None else total.clone(), weight

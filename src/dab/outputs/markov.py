@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dab.outputs.output import Output, register_output
+from dab.parts.schema import Array, List, Number, take
 
 __all__ = ["Markov", "Mode"]
 
@@ -46,12 +47,15 @@ class Markov(Output):
         prior_k = rho b_k + (1 - rho) m_M                                      predict
         g_k = log(slip + (1 - slip) sum_c prior_k(c) p_i(c) / r(c))            compare
         s_k = patience s_k + g_k - delta log C                                 score, s_0 = 0
+        s = s - t + min(max(t, -limit), limit) with t = max_(k > 0) s_k        bound
         b_k = prior_k (p_i / m_M)^tau / sum                                    believe, b_0 = p_i
 
     r scores all experts alike: expert 0 predicts r and has g_0 = 0. In a shuffled stream the
     expected sum in g is 1, so by Jensen's inequality every other expert loses. delta keeps them
     from gaining by a change of the model's preferences, slip bounds the cost of a single
-    prediction, and they start at s_k = -doubt, until the model's preferences are known.
+    prediction, and they start at s_k = -doubt, until the model's preferences are known. Scores are
+    remembered for long, since a model's preferences can look like an order for one domain, and
+    bounded, so that a stream that changes is still followed.
 
     The result is q_i = sum_k w_k b_k with w = softmax(s), returned as z_i + log q_i - log p_i: if
     expert 0 has all the weight, the model's logits are returned bit for bit.
@@ -71,11 +75,12 @@ class Markov(Output):
     memories: ClassVar[tuple[float, ...]] = (400, 5000)
     reference: ClassVar[float] = 850
     trust: ClassVar[tuple[float, ...]] = (1, 0.35)  # tau
-    stay: ClassVar[tuple[float, ...]] = (0.5, 0.75, 0.9, 0.96, 0.99, 0.998)  # rho
+    stay: ClassVar[tuple[float, ...]] = (0.6, 0.9, 0.995)  # rho
     slip: ClassVar[float] = 0.4
-    delta: ClassVar[float] = 0.1
-    patience: ClassVar[float] = 0.9985
-    floor: ClassVar[float] = 0.03
+    delta: ClassVar[float] = 0.08
+    patience: ClassVar[float] = 0.9997
+    limit: ClassVar[float] = 200
+    floor: ClassVar[float] = 0.02
     caution: ClassVar[float] = 30
     doubt: ClassVar[float] = 20
 
@@ -97,7 +102,20 @@ class Markov(Output):
         """The weight of each expert after the last call; all on expert 0 before the first."""
         if self._state is None:
             return torch.eye(1, len(self.names))[0]
-        return _weights(self._state.scores)
+        return _weights([self._state.scores], self._state.means)[0]
+
+    def shares(self) -> dict[str, float]:
+        """The weights of the experts, by the length of the runs that they assume."""
+        none, *others = self.weights.tolist()
+        lengths = [f"runs of about {round(1 / (1 - rho), 1):g}" for rho in self.stay]
+        step = len(self.stay)  # `stay` varies fastest
+        return {"no order": none} | {
+            length: sum(others[place::step]) for place, length in enumerate(lengths)
+        }
+
+    @property
+    def reliance(self) -> float:
+        return 1.0 - self.weights[0].item()
 
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
         if len(logits) <= _CHUNK:
@@ -127,16 +145,10 @@ class Markov(Output):
             belief = joint / joint.sum(dim=-1, keepdim=True)
             beliefs.append(belief)
 
-        # log(slip + (1 - slip) match) - delta log C, in fewer steps
-        odds, cost = self.slip / (1 - self.slip), self.delta * math.log(classes)
-        gains = (torch.stack(matches).flatten(1) + odds).log() + (math.log(1 - self.slip) - cost)
-        score, scores = state.scores, []
-        for gain in gains:
-            score = torch.add(gain, score, alpha=self.patience)
-            scores.append(score)
-        self._state = _State(counts, means[-1], belief, score)
+        scores = self._scores(state.scores, torch.stack(matches).flatten(1).tolist(), classes)
+        self._state = _State(counts, means[-1], belief, scores[-1])
 
-        believed, weights = torch.stack(beliefs), _weights(torch.stack(scores))
+        believed, weights = torch.stack(beliefs), _weights(scores, p)
         if self.mode == "smooth" and n > 1:
             believed = believed * self._backward(bases, evidence, rho)
             believed = believed / believed.sum(dim=-1, keepdim=True)
@@ -151,8 +163,24 @@ class Markov(Output):
             (self.caution,) * (memories + 1),
             p.new_full((memories + 1, classes), 1 / classes),
             p.new_full((*experts, classes), 1 / classes),
-            p.new_full((math.prod(experts),), -self.doubt),
+            (-self.doubt,) * math.prod(experts),
         )
+
+    def _scores(
+        self, score: tuple[float, ...], matches: list[list[float]], classes: int
+    ) -> list[tuple[float, ...]]:
+        """The scores after each sample; a few numbers each, so plain ones are fastest."""
+        scores, cost = [], self.delta * math.log(classes)
+        for row in matches:
+            free = [
+                self.patience * s + math.log(self.slip + (1 - self.slip) * match) - cost
+                for s, match in zip(score, row, strict=True)
+            ]
+            best = max(free)
+            excess = best - min(max(best, -self.limit), self.limit)
+            score = tuple(s - excess for s in free)
+            scores.append(score)
+        return scores
 
     def _means(self, state: _State, p: Tensor) -> tuple[tuple[float, ...], Tensor]:
         """W after the last sample; the means before each and after the last, (n + 1, M, C)."""
@@ -182,10 +210,35 @@ class Markov(Output):
         return copy(self)  # the state is replaced, never changed: it can be shared
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._state is None else self._state._asdict()
+        if self._state is None:
+            return {}
+        counts, means, beliefs, scores = self._state
+        return {
+            "counts": list(counts),
+            "means": means.clone(),
+            "beliefs": beliefs.clone(),
+            "scores": list(scores),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._state = _State(**state) if state else None
+        if state == {}:
+            self._state = None
+            return
+        experts = len(self.memories), len(self.trust), len(self.stay)
+        counts, means, beliefs, scores = take(
+            state,
+            counts=List(Number(1, max(self.memories))),
+            means=Array((1 + len(self.memories), None), least=1e-12, below=1.001),
+            beliefs=Array((*experts, None), least=0, below=1.001),
+            scores=List(Number(-1e6, 1e6)),
+        )
+        lengths = len(counts), len(scores), beliefs.shape[-1]
+        if lengths != (len(means), math.prod(experts), means.shape[-1]):
+            raise ValueError("its counts, means, beliefs and scores do not belong together")
+        sums = torch.cat([means.sum(dim=-1), beliefs.sum(dim=-1).flatten().to(means)])
+        if (sums - 1).abs().max() > 1e-3:
+            raise ValueError("its means and beliefs are not probabilities")
+        self._state = _State(tuple(counts), means.clone(), beliefs.clone(), tuple(scores))
 
 
 class _State(NamedTuple):
@@ -194,10 +247,10 @@ class _State(NamedTuple):
     counts: tuple[float, ...]  # W of each memory and of the reference
     means: Tensor  # of the answers, with each memory and the reference
     beliefs: Tensor  # (memory, trust, stay, class)
-    scores: Tensor  # of all experts but expert 0
+    scores: tuple[float, ...]  # of all experts but expert 0
 
     def to(self, like: Tensor) -> _State:
-        return _State(self.counts, *(part.to(like) for part in self[1:]))
+        return _State(self.counts, self.means.to(like), self.beliefs.to(like), self.scores)
 
 
 @cache
@@ -206,6 +259,6 @@ def _column(values: tuple[float, ...], dtype: torch.dtype, device: torch.device)
     return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
 
-def _weights(scores: Tensor) -> Tensor:
-    """softmax(s) with the score of expert 0, which is 0, in front."""
-    return torch.nn.functional.pad(scores, (1, 0)).softmax(dim=-1)
+def _weights(scores: list[tuple[float, ...]], like: Tensor) -> Tensor:
+    """softmax(s) for each sample, with the score of expert 0, which is 0, in front."""
+    return like.new_tensor([(0.0, *score) for score in scores]).softmax(dim=-1)

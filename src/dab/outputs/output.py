@@ -1,4 +1,4 @@
-"""Output corrections: change the returned logits, not what is learned from."""
+"""Output corrections: change the returned logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = TypeVar("Kind", bound=type["Output"])
 
 
 class Output(ABC):
-    """Corrects the logits of a batch after the method has learned from the uncorrected ones.
+    """Corrects the logits of a batch; most methods learn from the uncorrected ones.
 
     Such a correction exploits the label order of the stream: it assumes that neighbors in time
     belong together, and helps only to that extent.
@@ -37,6 +37,18 @@ class Output(ABC):
     @abstractmethod
     def correct(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """The corrected logits; also updates what is remembered of the stream."""
+
+    @property
+    def reliance(self) -> float:
+        """How far it relies on the order of the stream at the moment, from 0 to 1."""
+        return 1.0
+
+    def shares(self) -> dict[str, float]:
+        """What the correction now relies on, by name, in shares that sum to 1; reports draw them.
+
+        Empty if there is nothing to distinguish.
+        """
+        return {}
 
     def reset(self) -> None:
         """Forget the stream."""

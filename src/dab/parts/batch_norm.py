@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +20,27 @@ __all__ = [
     "Renormalize",
     "RunningStatistics",
     "batch_moments",
+    "mixed_moments",
     "renormalize",
+    "source_statistics",
     "use_batch_statistics",
 ]
 
 Moments = tuple[Tensor, Tensor]  # mean and variance, per channel or per sample and channel
 MomentsOf = Callable[[str, BatchNorm, Tensor], "Moments | None"]  # of a layer's name, it, its input
+
+
+_as_source: ContextVar[bool] = ContextVar("as_source", default=False)
+
+
+@contextmanager
+def source_statistics() -> Iterator[None]:
+    """In this thread, all layers normalize with their own statistics, whatever the hooks say."""
+    token = _as_source.set(True)
+    try:
+        yield
+    finally:
+        _as_source.reset(token)
 
 
 class Renormalize:
@@ -39,6 +56,8 @@ class Renormalize:
 
     def __call__(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         assert isinstance(layer, BatchNorm)
+        if _as_source.get():
+            return None
         x = inputs[0].to(torch.promote_types(inputs[0].dtype, torch.float32))
         found = self.moments(self.name, layer, x)
         if found is None:
@@ -79,7 +98,7 @@ def _with_batch_statistics(
 ) -> tuple[Tensor, ...] | None:
     assert isinstance(layer, BatchNorm)
     x = inputs[0].to(torch.promote_types(inputs[0].dtype, torch.float32))
-    if not _has_moments(x):
+    if _as_source.get() or not _has_moments(x):
         return None
     mean, variance = (moment.to(x) for moment in source_moments(layer))
     # With the layer's own moments as scale and shift, which the layer removes again.
@@ -106,6 +125,18 @@ def batch_moments(x: Tensor) -> Moments | None:
     if not _has_moments(x):
         return None
     variance, mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1], correction=0)
+    return mean, variance
+
+
+def mixed_moments(layer: BatchNorm, x: Tensor, alpha: float) -> Moments | None:
+    """(1 - alpha) source + alpha batch; None if there is only one value per channel."""
+    batch = batch_moments(x)
+    if batch is None:
+        return None
+    mean, variance = (
+        own.to(seen).lerp(seen, alpha)
+        for own, seen in zip(source_moments(layer), batch, strict=True)
+    )
     return mean, variance
 
 

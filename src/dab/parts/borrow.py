@@ -19,7 +19,7 @@ __all__ = ["Borrowed"]
 
 # Modules and parameters by identity, each with the Borrowed that it was lent to.
 _LENT: MutableMapping[nn.Module | nn.Parameter, ref[Borrowed]] = WeakIdKeyDictionary()
-_GUARD = threading.Lock()
+_GUARD = threading.RLock()  # a signal handler may also wrap a model
 
 
 class Borrowed:

@@ -35,4 +35,8 @@ class RunningMean(Recorded):
         return {"sum": self._sum, "weight": self._weight}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        self._sum, self._weight = take(state, sum=Number(), weight=Number(least=0))
+        most = 1 / (1 - self.decay)  # the weight of a sequence without end
+        total, weight = take(state, sum=Number(), weight=Number(0, most * (1 + 1e-9)))
+        if total and not weight:
+            raise ValueError(f"it has a sum of {total} over nothing")
+        self._sum, self._weight = total, weight

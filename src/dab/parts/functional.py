@@ -16,6 +16,7 @@ __all__ = [
     "follow",
     "generalized_cross_entropy",
     "likelihood_ratio",
+    "marginal_entropy",
     "min_max",
     "probabilities",
     "uniform",
@@ -40,6 +41,17 @@ def entropy(logits: Tensor) -> Tensor:
     """
     log_probabilities = _at_least_float32(logits).log_softmax(dim=1)
     return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def marginal_entropy(logits: Tensor) -> Tensor:
+    """Entropy of the mean of all rows' softmax, in nats.
+
+    >>> marginal_entropy(torch.tensor([[50.0, 0.0], [0.0, 50.0]]))
+    tensor(0.6931)
+    """
+    log_probabilities = _at_least_float32(logits).log_softmax(dim=1)
+    # The logarithm of their sum serves as logits: their softmax is the mean.
+    return entropy(log_probabilities.logsumexp(dim=0, keepdim=True))[0]
 
 
 def cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:

@@ -9,15 +9,18 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 __all__ = [
     "Layers",
+    "Trained",
     "all_parameters",
     "batch_norms",
     "chosen_norm_parameters",
     "early_norm_parameters",
     "norm_layers",
     "norm_parameters",
+    "trained_parameters",
 ]
 
 Layers = Literal["all", "early"]
+Trained = Literal["normalization layers", "all weights", "nothing"]
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 TORCH_NORMS = (
@@ -162,3 +165,10 @@ def all_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
             "with parameters to train, so this method cannot adapt it"
         )
     return found
+
+
+def trained_parameters(model: nn.Module, trained: Trained) -> dict[str, nn.Parameter]:
+    """The parameters of a model that a method trains, by name."""
+    if trained == "nothing":
+        return {}
+    return all_parameters(model) if trained == "all weights" else norm_parameters(model)

@@ -12,9 +12,10 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
 
 import torch
+from typing_extensions import is_typeddict
 
 __all__ = [
     "Capacity",
@@ -33,6 +34,7 @@ __all__ = [
     "check_options",
     "checked",
     "options_of",
+    "signature_of",
 ]
 
 
@@ -144,7 +146,7 @@ def options_of(cls: type) -> list[Option]:
     >>> [(option.name, option.words, option.default) for option in options_of(TENT)][:2]
     [('optimizer', "'sgd', 'adam' or 'adamw'", 'sgd'), ('lr', 'a number greater than 0', 0.00025)]
     """
-    return [option for option in _declared(cls.__init__) if option.name != "model"]  # type: ignore[misc]
+    return [option for option in _declared(cls) if option.name != "model"]
 
 
 def check_options(cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,18 +183,19 @@ def checked(init: Init) -> Init:
     @functools.wraps(init)
     def check_first(self: Any, *arguments: Any, **named: Any) -> None:
         if "options" not in self.__dict__:
-            bound = inspect.signature(init).bind(self, *arguments, **named)
+            cls: type = type(self)
+            bound = inspect.signature(cls).bind(*arguments, **named)
             bound.apply_defaults()
-            for option in _declared(init):
+            for option in _declared(cls):
                 if option.name in bound.arguments:
                     fitted = option.check(bound.arguments[option.name])
                     bound.arguments[option.name] = fitted
             self.options = {
                 name: value
-                for name, value in list(bound.arguments.items())[1:]
+                for name, value in bound.arguments.items()
                 if value is None or type(value) in (bool, int, float, str)
             }
-            arguments, named = bound.args[1:], bound.kwargs
+            arguments, named = bound.args, bound.kwargs
         try:
             init(self, *arguments, **named)
         except BaseException:
@@ -203,11 +206,71 @@ def checked(init: Init) -> Init:
     return typing.cast(Init, check_first)
 
 
+def signature_of(cls: type, defaults: Mapping[str, Any]) -> inspect.Signature:
+    """How to call a class, with the options that `**common: Unpack[...]` stands for by name.
+
+    Args:
+        cls: its constructor may end in a ** that is annotated with a TypedDict.
+        defaults: of the options in that TypedDict, in the order in which to list them.
+    """
+    own = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+    if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return inspect.Signature(own)
+    *own, rest = own
+    common = _common(cls.__init__)  # type: ignore[misc]
+    if not common:
+        raise TypeError(
+            f"{cls.__name__}: say which options **{rest.name} stands for: annotate it as "
+            "Unpack[Training], with Training from dab.common"
+        )
+    named = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=common[name].written
+        )
+        for name, default in defaults.items()
+        if name in common
+    ]
+    return inspect.Signature([*own, *named])
+
+
+class _Type(NamedTuple):
+    written: Any  # as in the source: a name is shorter than what it stands for
+    resolved: Any
+
+
 @functools.lru_cache(maxsize=256)
-def _declared(init: Callable[..., None]) -> tuple[Option, ...]:
-    parameters = list(inspect.signature(init).parameters.values())[1:]
-    plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return tuple(Option(p.name, _resolved(p.annotation, init), p.default) for p in plain)
+def _common(init: Callable[..., None]) -> dict[str, _Type]:
+    """The options that a constructor's ** stands for, by the TypedDict in its annotation."""
+    *_, rest = inspect.signature(init).parameters.values()
+    if rest.kind is not rest.VAR_KEYWORD:
+        return {}
+    unpacked: Any = next(iter(typing.get_args(_resolved(rest.annotation, init))), None)
+    declared: Any = typing.get_origin(unpacked) or unpacked
+    if not is_typeddict(declared):
+        return {}
+    chosen = typing.get_args(unpacked) or [p.__default__ for p in declared.__parameters__]
+    types = dict(zip(declared.__parameters__, chosen, strict=True))
+    written = {name: a.__forward_arg__ for name, a in declared.__annotations__.items()}
+    hints = typing.get_type_hints(declared, include_extras=True)
+    return {
+        name: _Type(types.get(hint, written[name]), types.get(hint, hint))
+        for name, hint in hints.items()
+    }
+
+
+@functools.lru_cache(maxsize=256)
+def _declared(cls: type) -> tuple[Option, ...]:
+    init = cls.__init__  # type: ignore[misc]
+    common = _common(init)
+    return tuple(
+        Option(
+            p.name,
+            common[p.name].resolved if p.name in common else _resolved(p.annotation, init),
+            p.default,
+        )
+        for p in inspect.signature(cls).parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    )
 
 
 def _resolved(annotation: Any, init: Callable[..., None]) -> Any:

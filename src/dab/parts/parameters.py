@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dab.parts.transaction import Recorded
+from dab.parts.transaction import AtEnd, Recorded
 from dab.parts.validation import check_names
 
 __all__ = ["TrainedParameters", "bernoulli", "total_norm"]
@@ -92,7 +92,10 @@ class TrainedParameters(Recorded):
             ]
             self.source = [master.detach().clone() for master in self.masters]
         self.optimizer = optimizer(self.masters) if self.masters else None
+        self.learning_rate: float = self.optimizer.defaults["lr"] if self.optimizer else 0.0
+        self.rate = 1.0  # its factor; a guard sets it anew for each call
         self._known_entries: dict[torch.dtype, dict[str, tuple[torch.dtype, bool]]] = {}
+        self._source_norm: float | None = None
         self._token = _Token()
         self._recording = False
 
@@ -112,6 +115,13 @@ class TrainedParameters(Recorded):
             name: value.to(parameter)
             for name, value, parameter in zip(self.names, values, self.parameters, strict=True)
         }
+
+    def distance(self) -> float:
+        """How far the values are from the source, relative to the source's own norm."""
+        moved = torch._foreach_sub([master.detach() for master in self.masters], self.source)
+        if self._source_norm is None:
+            self._source_norm = float(total_norm(self.source))
+        return float(total_norm(moved)) / (self._source_norm or 1.0)
 
     def gradients(self, loss: Tensor) -> list[Tensor | None] | None:
         """The loss's gradient for every master; None if loss or gradient is not finite.
@@ -154,6 +164,8 @@ class TrainedParameters(Recorded):
 
     def _stepped(self) -> bool:
         assert self.optimizer is not None
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * self.learning_rate
         try:
             self.optimizer.step()
         except RuntimeError as error:
@@ -185,8 +197,7 @@ class TrainedParameters(Recorded):
             return True
         return all(bool(torch.isfinite(value).all()) for value in values + remembered)
 
-    @contextmanager
-    def swapped(self, values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
+    def swapped(self, values: Iterable[tuple[nn.Parameter, Tensor]]) -> AtEnd:
         """Other values for some parameters of the model, for a forward pass without gradients.
 
         Swaps pointers, and puts them back: nothing is copied.
@@ -194,12 +205,9 @@ class TrainedParameters(Recorded):
         pairs = list(values)
         originals = [(parameter, parameter.data) for parameter, _ in pairs]
         self._token.swapped = originals  # before the first is swapped
-        try:
-            for parameter, value in pairs:
-                parameter.data = value
-            yield
-        finally:
-            self._unswap(self._token)
+        for parameter, value in pairs:
+            parameter.data = value
+        return AtEnd(partial(self._unswap, self._token))
 
     @staticmethod
     def _unswap(token: _Token) -> None:
@@ -234,28 +242,26 @@ class TrainedParameters(Recorded):
         if self._recording and self._token.values is None:
             self._copy()
 
-    @torch.no_grad()
     def _return_to(self, values: _Values) -> None:
-        torch._foreach_copy_(self.masters, values.masters)
-        self._write_back()
+        self._set(values.masters)
         if self.optimizer is not None:
             state = _cloned(values.optimizer)  # the copy may be needed again
             self.optimizer.state.clear()
             self.optimizer.state.update(state)
 
-    @contextmanager
-    def moved(self, directions: Sequence[Tensor | None], distance: float) -> Iterator[None]:
+    @torch.no_grad()  # also at the end of a block with gradients
+    def _set(self, masters: list[Tensor]) -> None:
+        torch._foreach_copy_(self.masters, masters)
+        self._write_back()
+
+    def moved(self, directions: Sequence[Tensor | None], distance: float) -> AtEnd:
         """The weights moved along some directions, and put back exactly afterwards."""
         here = self._copy().masters
-        try:
-            for master, direction in zip(self.masters, directions, strict=True):
-                if direction is not None:
-                    master.add_(direction, alpha=distance)
-            self._write_back()
-            yield
-        finally:
-            torch._foreach_copy_(self.masters, here)
-            self._write_back()
+        for master, direction in zip(self.masters, directions, strict=True):
+            if direction is not None:
+                master.add_(direction, alpha=distance)
+        self._write_back()
+        return AtEnd(partial(self._set, here))
 
     def ensemble(self, keep: float, others: list[Tensor] | None = None) -> None:
         """Average the weights with others: theta <- keep theta + (1 - keep) theta_0.
@@ -279,8 +285,7 @@ class TrainedParameters(Recorded):
         """Restore the source values and clear the optimizer's state."""
         if self.optimizer is not None:
             self._before_change()
-            torch._foreach_copy_(self.masters, self.source)
-            self._write_back()
+            self._set(self.source)
             self.optimizer.state.clear()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:

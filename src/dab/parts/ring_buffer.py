@@ -49,6 +49,8 @@ class RingBuffer(Recorded):
     (tensor([4, 2, 3]), 3)
     """
 
+    holds_samples = True
+
     def __init__(self, capacity: int, *kinds: Array) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")

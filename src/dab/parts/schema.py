@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Array", "Integer", "List", "Maybe", "Nested", "Number", "Tendency", "take"]
+__all__ = ["Array", "Integer", "List", "Maybe", "Nested", "Number", "OneOf", "Tendency", "take"]
 
 
 class Kind(Protocol):
@@ -50,6 +50,20 @@ class Number:
 
     def fits(self, value: Any) -> bool:
         return type(value) is float and math.isfinite(value) and self.least <= value <= self.most
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of a few plain values."""
+
+    values: tuple[Any, ...]
+
+    @property
+    def words(self) -> str:
+        return f"one of {', '.join(map(repr, self.values))}"
+
+    def fits(self, value: Any) -> bool:
+        return any(type(value) is type(known) and value == known for known in self.values)
 
 
 @dataclass(frozen=True)
@@ -124,15 +138,17 @@ class Nested:
 
 @dataclass(frozen=True)
 class Tendency:
-    """A condition on a field of a memory: nonnegative floats, one for each class, or None."""
+    """A condition on a field of a memory: a mean of probabilities, one for each class, or None."""
 
-    words = "of nonnegative floats, one for each class"
+    words = "of probabilities, one for each class"
 
     def check(self, value: Any) -> bool:
-        return Maybe(Array((None,), least=0)).fits(value)
+        if not Maybe(Array((None,), least=0)).fits(value):
+            return False
+        return value is None or abs(value.sum(dtype=torch.float64).item() - 1) < 1e-3
 
 
-def take(state: Any, **kinds: Kind) -> tuple[Any, ...]:
+def take(state: Any, /, **kinds: Kind) -> tuple[Any, ...]:
     """The entries of a part's state, in the order of their kinds; a ValueError names a wrong one.
 
     >>> take({"sum": 1.0, "weight": -1.0}, sum=Number(), weight=Number(least=0))

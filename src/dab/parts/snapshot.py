@@ -41,11 +41,10 @@ def restore(memory: Any, saved: Mapping[str, Any], classes: int, optional: Any =
             elif fresh is not optional:
                 raise ValueError(f"{name} is missing")
             continue
-        Option(name, hints[name]).check(value)
+        copied = _copied(Option(name, hints[name]).check(value))
         shape = tuple(fresh.shape) if isinstance(fresh, Tensor) else (classes,)
-        if isinstance(value, Tensor) and value.shape != shape:
+        if isinstance(copied, Tensor) and copied.shape != shape:
             raise ValueError(f"{name} is not a tensor of shape {shape}")
-        copied = _copied(value)
         setattr(memory, name, copied.to(fresh.device) if isinstance(fresh, Tensor) else copied)
     if hasattr(memory, "check"):
         memory.check()

@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 
 from dab.parts import snapshot as memories
-from dab.parts.schema import Integer
-from dab.parts.state_file import check_leaves, checksum, same_state, weights_fingerprint
+from dab.parts.schema import Integer, take
+from dab.parts.state_file import (
+    check_leaves,
+    checksum,
+    leaves,
+    same_state,
+    weights_fingerprint,
+)
 from dab.parts.step import Totals
 from dab.parts.transaction import Recorded
 from dab.parts.validation import check_images, check_names
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "State", "check_state", "state_of"]
 
-FORMAT = 2
+FORMAT = 3
 
 # Options that may differ: what follows from them is in the state, or changes no number.
 FREE_OPTIONS = ("seed", "device", "source_images")
@@ -43,6 +49,7 @@ class State:
     statistics: Mapping[str, Any]
     memory: Any
     output: Any
+    guard: Any
     generator: Tensor
     totals: Totals
     constants: dict[str, Any]
@@ -67,6 +74,7 @@ def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
         "statistics": adapter.statistics.state_dict(),
         "memory": memory,
         "output": None if adapter.output is None else adapter.output.state_dict(),
+        "guard": None if adapter.guard is None else adapter.guard.state_dict(),
         "generator": adapter.generator.get_state(),
         "totals": asdict(adapter.totals),
         **{name: getattr(adapter, name).state_dict() for name in adapter.constants},
@@ -133,21 +141,22 @@ def _different_options(own: Mapping[str, Any], found: Any) -> dict[str, str]:
     if not isinstance(found, Mapping):
         raise ValueError("its options are not a dictionary")
     return {
-        name: f"{name}={found.get(name)!r} (here {own.get(name)!r})"
+        name: f"{name}={found.get(name, 'absent')!r} (here {own.get(name, 'absent')!r})"
         for name in sorted(own.keys() | found.keys())
-        if not same_state(own.get(name), found.get(name))
+        if name not in own or name not in found or not same_state(own[name], found[name])
     }
 
 
 def _options(adapter: Adapter) -> dict[str, Any]:
     """Every option that changes the numbers."""
     own = {k: v for k, v in vars(adapter).get("options", {}).items() if k not in FREE_OPTIONS}
-    output = adapter.output
+    output, guard = adapter.output, adapter.guard
     return {
         **own,
         "output": output
         and {"name": getattr(output, "name", type(output).__name__)}
         | vars(output).get("options", {}),
+        "guard": guard and vars(guard)["options"],
     }
 
 
@@ -189,6 +198,7 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], different: Container[st
             _try(output, classes)
     elif state["output"] is not None:
         raise ValueError("it has an output correction, and this adapter has none")
+    guard = _guard(adapter, state["guard"], memory)
     generator = torch.Generator()
     generator.set_state(state["generator"].cpu())
     if not same_state(generator.get_state(), state["generator"]):
@@ -204,8 +214,9 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], different: Container[st
         state["statistics"],
         memory,
         output,
+        guard,
         generator.get_state(),
-        _totals(state["totals"]),
+        _totals(state["totals"], classes),
         constants,
     )
 
@@ -245,6 +256,21 @@ def _memory(
     return memory
 
 
+def _guard(adapter: Adapter, saved: Any, memory: Any) -> Any:
+    """A guard filled from a state."""
+    guard = deepcopy(adapter.guard)
+    if guard is None:
+        if saved is not None:
+            raise ValueError("it has a guard, and this adapter has none")
+        return None
+    if saved is None:
+        raise ValueError("it has no guard, and this adapter has one")
+    guard.load_state_dict(saved)
+    guard.snapshots.check(adapter, memory)
+    _check_same("guard", guard, saved)
+    return guard
+
+
 def _check_same(name: str, part: Any, saved: Any) -> None:
     if not same_state(part.state_dict(), saved):
         raise ValueError(f"{name} is not as this method saves it")
@@ -252,15 +278,25 @@ def _check_same(name: str, part: Any, saved: Any) -> None:
 
 def _try(output: Any, classes: int) -> None:
     """Refuse a correction of another number of classes, by asking a copy of it."""
-    corrected = deepcopy(output).correct(torch.zeros(2, classes), None)
-    if corrected.shape != (2, classes):
+    asked = deepcopy(output)
+    corrected = asked.correct(torch.zeros(2, classes), None)
+    before, after = (_shapes(part.state_dict()) for part in (output, asked))
+    if corrected.shape != (2, classes) or before != {path: after.get(path) for path in before}:
         raise ValueError(f"its output correction is not of {classes} classes")
 
 
-def _totals(found: Mapping[str, Any]) -> Totals:
-    if not all(Integer().fits(count) for count in found.values()):
-        raise ValueError(f"its totals are not counts: {dict(found)}")
-    return Totals(**found)
+def _shapes(state: Any) -> dict[str, torch.Size]:
+    return {path: value.shape for path, value in leaves(state) if isinstance(value, Tensor)}
+
+
+def _totals(found: Any, classes: int | None) -> Totals:
+    counts = take(found, **{field.name: Integer() for field in fields(Totals)})
+    totals = Totals(*counts)
+    per_call = max(totals.updates, totals.skipped, totals.restored, totals.restarts)
+    in_order = totals.replaced <= totals.admitted <= totals.samples >= totals.calls >= per_call
+    if not in_order or (classes is None) != (totals.calls == 0):
+        raise ValueError(f"its totals contradict each other: {totals}")
+    return totals
 
 
 def _check_fit(adapter: Adapter, classes: Any, like: Any) -> None:

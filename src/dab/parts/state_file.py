@@ -18,6 +18,7 @@ from dab.utils import files
 __all__ = [
     "check_leaves",
     "checksum",
+    "leaves",
     "load_file",
     "same_state",
     "save_file",
@@ -27,7 +28,7 @@ __all__ = [
 _DEPTH = 16
 
 
-def _leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Everything in a nested state that is not a container itself, by its path."""
     if depth > _DEPTH:
         raise ValueError(f"it is nested deeper than {_DEPTH} levels")
@@ -36,18 +37,18 @@ def _leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, A
         for key in sorted(value, key=str):
             if not isinstance(key, str):
                 raise ValueError(f"{path} has a key that is not a string: {key!r}")
-            yield from _leaves(value[key], f"{path}/{key}", depth + 1)
+            yield from leaves(value[key], f"{path}/{key}", depth + 1)
     elif isinstance(value, list | tuple):
         yield f"{path}{type(value).__name__}{len(value)}", None
         for number, item in enumerate(value):
-            yield from _leaves(item, f"{path}/{number}", depth + 1)
+            yield from leaves(item, f"{path}/{number}", depth + 1)
     else:
         yield path, value
 
 
 def check_leaves(state: Any) -> None:
     """Refuse what no state has: other types, other layouts, sizes without content, NaN."""
-    for path, value in _leaves(state):
+    for path, value in leaves(state):
         if isinstance(value, Tensor):
             _check_tensor(path, value)
         elif isinstance(value, float):
@@ -77,7 +78,7 @@ def _check_tensor(path: str, tensor: Tensor) -> None:
 def checksum(state: Any) -> str:
     """A hash over all paths, types and numbers of a state."""
     digest = hashlib.sha256()
-    for path, value in _leaves(state):
+    for path, value in leaves(state):
         digest.update(path.encode())
         if isinstance(value, Tensor):
             _update(digest, value)

@@ -11,16 +11,17 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import fields
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 from dab.parts.locks import lock_of
 
-__all__ = ["Recorded", "Savepoint", "entry"]
+__all__ = ["AtEnd", "Atomic", "Recorded", "Savepoint", "entry"]
 
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 
@@ -31,6 +32,8 @@ class Recorded:
     This base class is for state that changes by assignment to attributes alone. What is changed in
     place has to be copied in `savepoint`, or, if that is large, just before it changes.
     """
+
+    holds_samples: ClassVar[bool] = False  # then a step back to earlier weights leaves it alone
 
     def savepoint(self) -> Any:
         """Start recording; returns what `rollback` needs."""
@@ -44,7 +47,62 @@ class Recorded:
         """Stop recording; the savepoint is no longer needed."""
 
 
+class AtEnd(AbstractContextManager[None]):
+    """Calls a function at the end of a block, if that is reached: after an interrupt, a rollback.
+
+    Not a generator with a `finally`. An interrupt may abandon one, which then lives as long as the
+    exception, and undoes its changes when that is dropped: in the middle of a later call.
+    """
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+
+
+class Atomic:
+    """What changes wholly or not at all: an adapter, by operations that are an `entry` each."""
+
+    _savepoint: Savepoint | None = None  # while an operation has begun and not happened
+    _calling: int | None = None  # the process that is inside an operation; see `entry`
+
+    def _atomically(self, work: Callable[[], T], keep: bool = True) -> T:
+        """Do some work such that all that it changes happens, or, if not to `keep`, nothing."""
+        self._calling = os.getpid()
+        self._savepoint = savepoint = Savepoint(self)
+        try:
+            result = work()
+            if keep:
+                self._savepoint = None  # this very assignment is when it happens
+                savepoint.release()
+            else:
+                self._recover()
+            return result
+        finally:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Roll back a call that has not happened, if there is one.
+
+        A second Ctrl-C waits until this is done, so that nobody sees half of it.
+        """
+        interrupted: KeyboardInterrupt | None = None
+        while self._savepoint is not None:
+            try:
+                self._savepoint.rollback()
+                self._savepoint = None
+            except KeyboardInterrupt as interrupt:  # noqa: PERF203
+                interrupted = interrupt
+        if interrupted is not None:
+            try:
+                raise interrupted
+            finally:
+                del interrupted  # its traceback holds this frame
+
+
 Method = TypeVar("Method", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @overload
@@ -67,28 +125,24 @@ def entry(method: Any = None, *, after_detach: bool = False) -> Any:
 
     @functools.wraps(method)
     def enter(self: Any, *arguments: Any, **named: Any) -> Any:
-        enabled = torch.is_grad_enabled()
-        try:
-            with lock_of(self.model), torch.inference_mode(False), torch.no_grad():
-                if self._calling == os.getpid():  # a fork may have copied the flag alone
-                    raise RuntimeError(
-                        f"{method.__name__}() was called inside a running call of this adapter, "
-                        "by a signal handler, a hook or a finalizer: set a flag there, and do the "
-                        "work (such as saving) after the call"
-                    )
-                if self.borrowed.ended and not after_detach:
-                    raise RuntimeError(
-                        "the model was returned by detach(): wrap it again to adapt it"
-                    )
-                try:
-                    self._recover()
-                    return _uncompiled(method)(self, *arguments, **named)
-                finally:
-                    # Without a call, after which an interrupt might come and leave the flag set.
-                    self.__dict__["_calling"] = None
-        except BaseException:
-            torch._C._set_grad_enabled(enabled)  # an interrupt may come between mode and context
-            raise
+        # Both contexts are in C, so that no interrupt comes between what they do and the block. At
+        # its end, the second one restores the grad mode too.
+        with lock_of(self.model), torch._C._InferenceMode(False):
+            torch._C._set_grad_enabled(False)
+            if self._calling == os.getpid():  # a fork may have copied the flag alone
+                raise RuntimeError(
+                    f"{method.__name__}() was called inside a running call of this adapter, by a "
+                    "signal handler, a hook or a finalizer: set a flag there, and do the work "
+                    "(such as saving) after the call"
+                )
+            if self.borrowed.ended and not after_detach:
+                raise RuntimeError("the model was returned by detach(): wrap it again to adapt it")
+            try:
+                self._recover()
+                return _uncompiled(method)(self, *arguments, **named)
+            finally:
+                # Without a call, after which an interrupt might come and leave the flag set.
+                self.__dict__["_calling"] = None
 
     return enter
 
@@ -125,21 +179,21 @@ class Savepoint:
                     parts.append(value)
         self._tokens = [(part, part.savepoint()) for part in parts]
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
     def rollback(self) -> None:
         """Restore everything."""
-        attributes = vars(self._adapter)
-        for name in attributes.keys() - self._attributes.keys() - {"_savepoint"}:
-            del attributes[name]
-        attributes.update(self._attributes)
-        for name, value in self._fields.items():
-            setattr(self._adapter.memory, name, value)
-        for part, token in self._tokens:
-            part.rollback(token)
-        self.rollback_output()
-        self._adapter.generator.set_state(self._generator)
-        self.release()
+        with torch._C._InferenceMode(False):  # an interrupted model may have left another mode
+            torch._C._set_grad_enabled(False)
+            attributes = vars(self._adapter)
+            for name in attributes.keys() - self._attributes.keys() - {"_savepoint"}:
+                del attributes[name]
+            attributes.update(self._attributes)
+            for name, value in self._fields.items():
+                setattr(self._adapter.memory, name, value)
+            for part, token in self._tokens:
+                part.rollback(token)
+            self.rollback_output()
+            self._adapter.generator.set_state(self._generator)
+            self.release()
 
     def rollback_output(self) -> None:
         """Bring back the output correction alone: the same object, with a copy of its attributes,

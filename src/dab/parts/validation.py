@@ -50,13 +50,15 @@ def check_images(images: Any, like: Tensor | None) -> tuple[float, float]:
     return lowest, highest
 
 
-def check_names(found: Collection[str], expected: Collection[str]) -> None:
-    """Refuse names other than the expected ones.
+def check_names(found: Any, expected: Collection[str]) -> None:
+    """Refuse what does not have the expected names, and only these.
 
-    >>> check_names(["a", "c"], ["a", "b"])
+    >>> check_names({"a": 1, "c": 2}, ["a", "b"])
     Traceback (most recent call last):
     ValueError: missing: b; unexpected: c
     """
+    if not isinstance(found, Mapping):
+        raise ValueError(f"expected a dictionary, got a {type(found).__name__}")
     missing, unexpected = set(expected) - set(found), set(found) - set(expected)
     parts = [
         f"{kind}: {', '.join(sorted(map(str, names))[:5])}{', ...' if len(names) > 5 else ''}"

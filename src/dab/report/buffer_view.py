@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from dab.utils import files
 from dab.utils.files import Location
 
-__all__ = ["TRACE", "BufferView", "Looks", "Sheet", "Shot", "buffer_view", "read_trace"]
+__all__ = [
+    "TRACE",
+    "BufferView",
+    "Looks",
+    "Sheet",
+    "Shot",
+    "Trace",
+    "buffer_view",
+    "read_trace",
+]
 
 TRACE = "trace.npz"
 LARGEST = 256 * 2**20  # bytes of a trace; most have a few MB

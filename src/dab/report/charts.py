@@ -41,7 +41,7 @@ class SizeChart:
 
 @dataclass(frozen=True)
 class CostChart:
-    """Cost against error."""
+    """Error against cost."""
 
     rows: tuple[str, ...]  # ids, by error
     most: float  # multiples of the source model's CPU time
@@ -60,7 +60,7 @@ def highlights(rows: Sequence[ReportRow]) -> tuple[Highlight, ...]:
     worse = sorted((scores.error, row.id) for row, scores in done if scores.worse)
     if worse:
         text = "worse than not adapting"
-        text = text if len(worse) == 1 else f"worst of {len(worse)} {text}"
+        text = text if len(worse) == 1 else f"worst; {len(worse)} rows are {text}"
         found.append(Highlight(worse[-1][1], text, worse=True))
     return tuple(found)
 

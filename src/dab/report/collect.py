@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.results.result import Problem, Result, results
+from dab.benchmark.results.result import GuardLog, Problem, Result, results
 from dab.benchmark.results.shards import pooled
 from dab.benchmark.running.progress_file import Progress, progresses
 from dab.report.palette import order
@@ -31,6 +31,11 @@ class Run:
     windows: tuple[float, ...]
     result: Result | None
     progress: Progress | None
+
+    @property
+    def guard(self) -> GuardLog | None:
+        found = self.result or self.progress
+        return None if found is None else found.guard
 
 
 @dataclass(frozen=True)

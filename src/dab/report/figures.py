@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dab.report.buffer_view import Looks
+from dab.report.correction_view import CorrectionView, Span
 from dab.report.report import Report
 from dab.report.rows import ReportRow
 from dab.report.streams import StreamSection
@@ -83,11 +84,20 @@ def _figures(report: Report, stream: StreamSection) -> Iterator[tuple[str, Figur
         figure = make(report, stream)
         if figure is not None:
             yield kind, figure
+    rows = {row.id: row for row in stream.rows}
     for buffer in report.buffers:
-        row = next((row for row in stream.rows if row.id == buffer.row), None)
-        if row is not None and buffer.view.looks is not None:
-            label = re.sub(r"[^a-z0-9.]+", "-", row.label.short.lower()).replace(".", "_")
-            yield f"buffer-{label}", _buffer(report, stream, row, buffer.view.looks)
+        if buffer.row in rows and buffer.view.looks is not None:
+            row = rows[buffer.row]
+            yield f"buffer-{_part(row)}", _buffer(report, stream, row, buffer.view.looks)
+    for correction in report.corrections:
+        if correction.row in rows:
+            row = rows[correction.row]
+            yield f"correction-{_part(row)}", _correction(report, stream, row, correction.view)
+
+
+def _part(row: ReportRow) -> str:
+    """A row's label as a part of a file name."""
+    return re.sub(r"[^a-z0-9.]+", "-", row.label.short.lower()).replace(".", "_")
 
 
 def _new(width: float, height: float) -> tuple[Figure, Axes]:
@@ -298,6 +308,60 @@ def _buffer(report: Report, stream: StreamSection, row: ReportRow, looks: Looks)
         parts[part].axis("off")
         parts[part].set_title(f"{part} at {shot.at:,}: {sheet.classes} classes", fontsize=7)
     return figure
+
+
+def _correction(
+    report: Report, stream: StreamSection, row: ReportRow, view: CorrectionView
+) -> Figure:
+    """Labels and predictions of a part of the stream; what the correction relies on over time."""
+    from matplotlib.figure import Figure
+
+    heights = [1.6, 1] if view.shares else [1.6]
+    figure = Figure(figsize=(6.8, 1.7 * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(heights), height_ratios=heights, squeeze=False)[:, 0]
+    color = report.styles[row.method].light
+    _labels(axes[0], view.spans[len(view.spans) // 2], color)
+    if shares := view.shares:
+        for number, values in enumerate(shares.values):
+            below = np.sum(shares.values[:number], axis=0) if number else np.zeros(len(values))
+            axes[1].fill_between(
+                shares.at,
+                below,
+                below + values,
+                color=color,
+                alpha=0.12 + 0.83 * number / max(1, len(shares.names) - 1),
+                linewidth=0,
+                label=shares.names[number],
+            )
+        axes[1].set(xlim=(0, stream.samples), ylim=(0, 100))
+        axes[1].set(xlabel="images seen", ylabel="relies on, in %")
+        _mark_domains(axes[1], stream, named=False)
+        axes[1].legend(fontsize=6, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.32))
+    return figure
+
+
+def _labels(axes: Axes, span: Span, color: str) -> None:
+    places = span.start + np.arange(len(span.labels)) + 0.5
+    axes.plot(places, span.labels, "s", color="0.8", markersize=6, label="true class")
+    axes.plot(
+        places,
+        span.before,
+        "o",
+        color="0.4",
+        markersize=2,
+        fillstyle="none",
+        label=f"before the correction ({span.error_before:.1f} % wrong)",
+    )
+    axes.plot(
+        places,
+        span.after,
+        ".",
+        color=color,
+        markersize=3,
+        label=f"after it ({span.error_after:.1f} % wrong)",
+    )
+    axes.set(xlim=(span.start, span.start + len(places)), ylabel="class")
+    axes.legend(fontsize=6, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 def _pixels(uri: str) -> Any:

@@ -18,7 +18,10 @@ from dab.utils.typed_json import to_json
 __all__ = ["policy", "render", "to_json"]
 
 # Concatenated they are the script of the page; each uses those before it.
-SCRIPTS = ("parts", "words", "table", "stream", "domains", "points", "buffer_view", "runs", "main")
+SCRIPTS = (
+    *("parts", "words", "table", "guard", "stream", "domains", "points"),
+    *("buffer_view", "correction_view", "runs", "main"),
+)
 
 
 def render(report: Report, *, refresh: float | None = None) -> str:

@@ -10,7 +10,6 @@ import dab
 from dab.benchmark.cell import parse_method
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.tasks import TASKS, TaskFactory, task_factory
-from dab.benchmark.tasks.imagenet import PAPER_TAG
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting
 from dab.utils.text import assignments
@@ -80,7 +79,7 @@ def _model(card: RunCard, notes: list[str]) -> list[str]:
     model, data = card.model.details, card.data.name
     name, tag = card.model.name, model.get("tag", "")
     factory = _factory(data)
-    if factory and name == factory.default_model and tag in ("", PAPER_TAG):
+    if factory and name == factory.default_model and tag in ("", factory.default_tag):
         return []
     if tag == "file":
         notes.append(f"FILE is the one with the SHA-256 {model.get('sha256', '(unknown)')}")
@@ -110,8 +109,8 @@ def _stream(card: RunCard, whole: int | None, notes: list[str]) -> list[str]:
     if factory and factory.needs_root:
         words += ["--root", "DATA"]
         more = "--partial or --samples"
-        if "image_list" in factory.takes:
-            more = "--partial, --samples or --image-list"
+        if factory.options:
+            more = f"--partial, --samples or the data set's {', '.join(factory.options)}"
         notes.append(f"DATA is the folder of the images; add {more} if that was given")
         if card.source_images is not None:
             notes.append(

@@ -13,7 +13,8 @@ from dab.benchmark.results.published import Published
 from dab.report.collect import Run
 from dab.report.label import Label
 
-__all__ = ["Curve", "PublishedError", "ReportRow", "Scores", "make_rows", "smooth"]
+__all__ = ["Curve", "GuardCurve", "PublishedError", "ReportRow", "Scores", "make_rows"]
+__all__ += ["smooth"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,14 @@ class Curve:
 
     raw: tuple[float, ...]  # per window
     smooth: tuple[float, ...]  # mean over neighboring windows of the same domain
+
+
+@dataclass(frozen=True)
+class GuardCurve:
+    """What the guard of a row estimated and did."""
+
+    estimates: tuple[float | None, ...]  # error in % per window, mean over the seeds
+    rollbacks: tuple[int, ...]  # images seen, of all seeds
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class ReportRow:
     in_progress: int  # runs
     curve: Curve
     difference: Curve | None  # to the source model; None: no source run of the same seeds
+    guard: GuardCurve | None  # None: it has none
     scores: Scores | None  # None: no seed has finished
 
 
@@ -110,6 +120,7 @@ def make_rows(
                 in_progress=len(unfinished),
                 curve=_curve([run.windows for run in shown], window, ends),
                 difference=_difference(shown, paired, window, ends),
+                guard=_guard(shown),
                 scores=scores.get(name),
             )
         )
@@ -162,6 +173,18 @@ def _curve(windows: Sequence[Sequence[float]], window: int, ends: Sequence[int] 
     means = [fmean(column) for column in zip(*windows, strict=False)]
     smoothed = smooth(means, window, ends)
     return Curve(*(tuple(round(value, 2) for value in values) for values in (means, smoothed)))
+
+
+def _guard(runs: Sequence[Run]) -> GuardCurve | None:
+    logs = [run.guard for run in runs if run.guard is not None and run.windows]
+    if not logs:
+        return None
+    columns = zip(*(log.estimates for log in logs), strict=False)
+    known = ([value for value in column if value is not None] for column in columns)
+    return GuardCurve(
+        tuple(round(fmean(values), 2) if values else None for values in known),
+        tuple(sorted(seen for log in logs for seen in log.rollbacks)),
+    )
 
 
 def _difference(

@@ -31,7 +31,7 @@ class State:
     seen: int  # images
     samples: int
     share: float  # in %
-    time: float  # of the last report, in seconds since 1970
+    silent: int  # whole minutes since its last report; 0 if nobody watches
     error: float | None  # in %, so far
 
 
@@ -47,22 +47,32 @@ class RunView:
     state: State | None
 
 
-def make_run_views(runs: Sequence[Run]) -> dict[str, RunView]:
-    """All runs by the names of their folders; pieces of a stream are listed one by one."""
+def make_run_views(runs: Sequence[Run], now: float | None = None) -> dict[str, RunView]:
+    """All runs by the names of their folders; pieces of a stream are listed one by one.
+
+    Args:
+        runs: finished and in progress.
+        now: seconds since 1970, to tell how long runs in progress have been silent.
+    """
     samples = {
         name: run.card.data.samples
         for run in whole_runs(runs)
         if run.card.shard is not None and len(run.names) == run.card.shard.pieces
         for name in run.names
     }
-    return {run.names[0]: _view(run, samples.get(run.names[0])) for run in runs}
+    return {run.names[0]: _view(run, samples.get(run.names[0]), now) for run in runs}
 
 
-def _view(run: Run, samples: int | None) -> RunView:
+def _view(run: Run, samples: int | None, now: float | None) -> RunView:
     card, command = run.card, repeat(run.card, samples)
     title = f"{command.method}, {card.data.name}, {card.setting_title}, seed {card.seed}"
     return RunView(
-        title, card, command.text, tuple(command.notes), _outcome(run.result), _state(run.progress)
+        title,
+        card,
+        command.text,
+        tuple(command.notes),
+        _outcome(run.result),
+        _state(run.progress, now),
     )
 
 
@@ -70,9 +80,10 @@ def _outcome(result: Result | None) -> Outcome | None:
     return None if result is None else Outcome(result.error, result.updates, result.seconds)
 
 
-def _state(progress: Progress | None) -> State | None:
+def _state(progress: Progress | None, now: float | None) -> State | None:
     if progress is None:
         return None
     seen, samples, windows = progress.seen, progress.samples, progress.windows
     error = fmean(windows) if windows else None
-    return State(seen, samples, 100 * seen / max(1, samples), progress.time, error)
+    silent = 0 if now is None else max(0, int(now - progress.time) // 60)
+    return State(seen, samples, 100 * seen / max(1, samples), silent, error)

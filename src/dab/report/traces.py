@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from dab.benchmark.results.result import Problem
 from dab.report.buffer_view import TRACE, BufferView, buffer_view, read_trace
+from dab.report.correction_view import CorrectionView, correction_view
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.typed_json import to_json
@@ -37,6 +38,10 @@ class Traces:
         """The run's buffer, and how many characters it takes on a page."""
         return self._read(name, _buffer_view)
 
+    def correction_view(self, name: str) -> tuple[int, CorrectionView] | None:
+        """The run's output correction, and how many characters it takes on a page."""
+        return self._read(name, _correction_view)
+
     def _read(self, name: str, read: Callable[[Location, tuple[int, ...]], T | None]) -> T | None:
         folder = self.out / name
         try:
@@ -44,7 +49,7 @@ class Traces:
         except FileNotFoundError:
             return None
         except Exception as error:  # arrays can be damaged in many ways
-            reason = f"{TRACE} is damaged ({error}), its buffer is not shown: remove the file"
+            reason = f"{TRACE} is damaged ({error}), what it recorded is not shown: remove it"
             self._problems[name] = Problem(str(folder), reason)
             return None
 
@@ -57,5 +62,15 @@ def _domain_sizes(folder: Location, version: tuple[int, ...]) -> tuple[int, ...]
 
 @lru_cache(maxsize=512)
 def _buffer_view(folder: Location, version: tuple[int, ...]) -> tuple[int, BufferView] | None:
-    view = buffer_view(read_trace(folder))
+    return _measured(buffer_view(read_trace(folder)))
+
+
+@lru_cache(maxsize=512)
+def _correction_view(
+    folder: Location, version: tuple[int, ...]
+) -> tuple[int, CorrectionView] | None:
+    return _measured(correction_view(read_trace(folder)))
+
+
+def _measured(view: T | None) -> tuple[int, T] | None:
     return None if view is None else (len(json.dumps(to_json(view))), view)

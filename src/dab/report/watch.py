@@ -73,7 +73,7 @@ def application(
 
     def page(request: Request) -> Response:
         try:
-            content = render(gather(out), refresh=every)
+            content = render(gather(out, now=time.time()), refresh=every)
         except NoRunsError as error:
             return HTMLResponse(WAITING.format(html.escape(str(error))))
         except (ValueError, OSError) as error:
@@ -82,8 +82,7 @@ def application(
 
     def news(request: Request) -> Response:
         try:
-            # Rounded to minutes; otherwise the data would change with every request.
-            found = {**to_json(gather(out)), "now": time.time() // 60 * 60}
+            found = to_json(gather(out, now=time.time()))
         except (ValueError, OSError) as error:
             return Response(json.dumps({"error": str(error)}), 500, media_type="application/json")
         content = json.dumps(found, separators=(",", ":"), allow_nan=False).encode()

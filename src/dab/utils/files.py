@@ -19,7 +19,9 @@ __all__ = [
     "Location",
     "aside",
     "found",
+    "in_subfolders",
     "is_alive",
+    "is_taken",
     "location",
     "read",
     "remove_unfinished",
@@ -77,6 +79,25 @@ def found(folder: Location, pattern: str) -> list[Location]:
     """Returns the paths in a folder that match a pattern, sorted."""
     files: Iterable[Location] = folder.glob(pattern)
     return sorted(files, key=str)
+
+
+def in_subfolders(folder: Location, name: str) -> list[Location]:
+    """Returns the files of this name one level below a folder, sorted.
+
+    A link that leads nowhere counts, as the file or as the folder around it: reading it says so.
+    """
+    if not isinstance(folder, Path):
+        return found(folder, f"*/{name}")
+    inner = (one / name for one in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(filter(is_taken, inner))
+
+
+def is_taken(file: Location) -> bool:
+    """Whether something has this path, even if it cannot be read."""
+    if not isinstance(file, Path):
+        return file.exists()
+    parent = file.parent
+    return os.path.lexists(file) or (parent.is_symlink() and not parent.exists())
 
 
 @contextmanager

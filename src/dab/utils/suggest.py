@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["unknown"]
+__all__ = ["closest", "unknown"]
+
+
+def closest(name: str, available: Iterable[str]) -> str | None:
+    """The most similar of the available names, if one is similar."""
+    return next(iter(get_close_matches(name, available, n=1)), None)
 
 
 def unknown(kind: str, name: str, available: Iterable[str]) -> str:
@@ -15,6 +20,6 @@ def unknown(kind: str, name: str, available: Iterable[str]) -> str:
     "unknown method 'tnet'; did you mean 'tent'? available: dab, tent"
     """
     names = list(available)
-    similar = get_close_matches(name, names, n=1)
-    hint = f"did you mean {similar[0]!r}? " if similar else ""
-    return f"unknown {kind} {name!r}; {hint}available: {', '.join(names)}"
+    similar = closest(name, names)
+    hint = f"did you mean {similar!r}? " if similar else ""
+    return f"unknown {kind} {name!r}; {hint}available: {', '.join(names) or 'none'}"

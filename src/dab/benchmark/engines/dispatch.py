@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 
 from dab.benchmark.engines.engine import Engine, Runs
 from dab.benchmark.engines.failure import Failure
@@ -61,7 +62,7 @@ class _Grid:
     """Jobs by number: waiting for their source, ready to start, running, or over."""
 
     def __init__(self, jobs: Sequence[Job], view: View) -> None:
-        self.jobs, self.view = jobs, view
+        self.jobs, self.view = list(jobs), view
         self.outcomes: dict[int, Result | Failure] = {}
         self.ready: dict[int, Location] = {}  # with the run's folder
         self.running: dict[int, Location] = {}
@@ -166,9 +167,9 @@ class _Grid:
 
     def _release(self, number: int, source_error: float | None) -> None:
         """A job may start, unless its result exists."""
-        job = self.jobs[number]
+        job = self.jobs[number] = replace(self.jobs[number], source_error=source_error)
         try:
-            card = job.card(self._streams[job.stream_key], source_error)
+            card = job.card(self._streams[job.stream_key])
             folder = job.out / card.run_id
             result = read_result(folder, card)
         except Exception as error:  # other cells can still run

@@ -24,8 +24,8 @@ class Inline(Engine):
         super().__init__(resources)
         if resources.jobs not in (None, 1):
             raise ValueError(
-                f"the engine inline runs one job at a time, not {resources.jobs}: use the engine "
-                "local"
+                f"the inline engine runs one job at a time, not {resources.jobs}: use the local "
+                "engine"
             )
         check_device(resources.device)
         self._next: dict[int, partial[Failure | None]] = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+from torch import nn
 
 from dab.benchmark.cell import Cell
 from dab.benchmark.engines.failure import Failure
@@ -16,6 +19,7 @@ from dab.benchmark.running.loggers import create_logger
 from dab.benchmark.running.run import ClaimedError, Watch, identity_card, run
 from dab.benchmark.tasks.registry import TaskRecipe
 from dab.benchmark.tasks.task import Task
+from dab.registry import asks_for, create
 from dab.streams import Stream
 from dab.utils.files import Location
 from dab.utils.imports import import_own
@@ -33,6 +37,7 @@ class Job:
         cell: what to run.
         task: how to make its task.
         out, cache, workers, checkpoint_every: see `run`.
+        source_error: see `run`; the dispatcher fills it in when the source run has ended.
         imports: modules and files that register methods and data sets.
         log: names of loggers; see `dab.benchmark.running.loggers`.
     """
@@ -45,19 +50,20 @@ class Job:
     checkpoint_every: int = 200
     imports: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
+    source_error: float | None = None
 
-    def run(self, watch: Watch = lambda cell, seen, samples: None, *, wait: bool = True) -> Result:
+    def run(self, watch: Watch = lambda cell, seen, samples: None) -> Result:
         """The result: read if it exists, resumed from a checkpoint, or else run."""
         return run(
             self.cell,
             _task(self.task),
             self.out,
+            source_error=self.source_error,
             cache=self.cache,
             workers=self.workers,
             checkpoint_every=self.checkpoint_every,
             watch=watch,
             loggers=[create_logger(name, self.out) for name in self.log],
-            wait=wait,
         )
 
     @property
@@ -69,9 +75,21 @@ class Job:
         """The stream that the cell's method sees."""
         return stream_of(self.cell, _task(self.task), self.cache)
 
-    def card(self, stream: Stream, source_error: float | None) -> RunCard:
+    def model(self) -> nn.Module:
+        """The source model in the run's precision, on the CPU."""
+        compute = replace(self.cell.compute, device="cpu", compile=False)
+        return compute.prepare(_task(self.task).model())
+
+    def try_on(self, model: nn.Module) -> None:
+        """Create the method on a copy of a model, with one source image if it asks for some."""
+        source_images, given = _task(self.task).source_images, {}
+        if source_images is not None and asks_for(self.cell.method, "source_images"):
+            given["source_images"] = source_images()[:1]
+        create(self.cell.method, deepcopy(model), **given, **self.cell.options)
+
+    def card(self, stream: Stream) -> RunCard:
         """The identity of the run."""
-        return identity_card(self.cell, _task(self.task), stream, source_error)
+        return identity_card(self.cell, _task(self.task), stream, self.source_error)
 
 
 @cache
@@ -86,7 +104,7 @@ def outcome(job: Job, watch: Watch = lambda cell, seen, samples: None) -> Failur
     An interrupt passes through, once the run has saved its checkpoint.
     """
     try:
-        job.run(watch, wait=False)
+        job.run(watch)
     except ClaimedError as error:
         return Failure(str(error), claimed=True)
     except (Exception, SystemExit) as error:

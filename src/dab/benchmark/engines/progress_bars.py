@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich.progress import TaskID
 from rich.text import Text
@@ -43,12 +42,7 @@ class Bars(View):
         self.progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
     def watch(self, cell: Cell, seen: int, samples: int) -> None:

@@ -1,19 +1,20 @@
 """The code that a run's numbers depend on, as a hash.
 
-**What counts.** The modules that define the method with its base classes, the layers of the model,
-and the images of the stream; `ROOTS`, which every run goes through; and all modules of dab that
-any of these import, directly or through others, at the top of a file or inside a function.
+**What counts.** The modules that define the method with its base classes, its output correction,
+the layers of the model, and the images of the stream; `ROOTS`, which every run goes through; and
+all modules of dab that any of these import, directly or through others, at the top of a file or
+inside a function.
 
 **What does not.** `EXCLUDED`: what runs, stores, shows or schedules, but never touches an image, a
 logit or a label. Whatever such code hands to a run (options, the list of images, weights) is on the
 run's card by its content. Saving and loading of states is excluded too: a resumed run has the same
-numbers as one without interruption. Nor do comments, docstrings and layout count: what is hashed is
-the syntax tree.
+numbers as one without interruption. Nor do comments, docstrings and layout count, nor what a method
+says about itself (`DESCRIPTIVE`): what is hashed is the rest of the syntax tree.
 
 Imports are read from the source, without running it. Imports for type checkers do not count.
 `CATALOGS` import every method just to register it, so only the names that are really taken from
 them are followed. A class from outside the package counts with its own file and what it imports of
-dab, unless it belongs to an installed library.
+dab, unless it belongs to an installed library. Other files that it imports do not count.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dab.adapter import DESCRIPTIVE
 from dab.utils.fingerprint import fingerprint
 
 __all__ = ["code_fingerprint", "modules_of", "own_code"]
@@ -70,7 +72,7 @@ def own_code(classes: Collection[type], package: Path = PACKAGE) -> str:
     """A hash of the code that a run with these classes depends on.
 
     Args:
-        classes: of the method, the model's layers and the stream's images.
+        classes: of the method, its output correction, the model's layers and the stream's images.
         package: folder of the package, if it is not the one that is running.
     """
     own = sorted(_sources(classes, package).items())
@@ -107,13 +109,29 @@ def _outside_sources(classes: Collection[type]) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _code(text: str) -> str:
-    """The syntax tree of a source text without its docstrings, as text."""
+    """The syntax tree of a source text without docstrings and descriptions, as text."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
+        if isinstance(node, ast.ClassDef) and any(map(_registers, node.decorator_list)):
+            node.body = [line for line in node.body if not _describes(line)]
     return repr(_plain(tree))
+
+
+def _registers(decorator: ast.expr) -> bool:
+    """Whether a class decorator is `register(...)`, as that of a method."""
+    name = ast.unparse(decorator.func) if isinstance(decorator, ast.Call) else ""
+    return name.rpartition(".")[2] == "register"
+
+
+def _describes(line: ast.stmt) -> bool:
+    """Whether a line of a method's class only says something about the method."""
+    match line:
+        case ast.Assign(targets=[ast.Name(name)]) | ast.AugAssign(target=ast.Name(name)):
+            return name in DESCRIPTIVE
+    return False
 
 
 def _plain(value: Any) -> Any:

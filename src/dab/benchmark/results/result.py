@@ -16,7 +16,7 @@ from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.typed_json import canonical, from_json, parse, to_json
 
-__all__ = ["Problem", "Result", "count_outdated", "read_run_file", "results"]
+__all__ = ["GuardLog", "Problem", "Result", "count_outdated", "read_run_file", "results"]
 
 logger = logging.getLogger("dab")
 
@@ -40,11 +40,19 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class GuardLog:
+    """What the guard of a run noticed, without labels."""
+
+    rollbacks: tuple[int, ...]  # images seen at each
+    estimates: tuple[float | None, ...]  # error over time in %; None before the first comparison
+
+
+@dataclass(frozen=True)
 class Result:
     """The numbers of a finished run. Errors are in %.
 
-    All but the last three are reproduced to the bit, no matter when the run is made or how often
-    it is interrupted; the last three are measured.
+    Seconds, images per second and memory are measured. All else is reproduced to the bit, no
+    matter when the run is made or how often it is interrupted.
     """
 
     card: RunCard
@@ -60,6 +68,7 @@ class Result:
     seconds: float  # of CPU time in the adapter
     images_per_second: float  # of CPU time
     peak_memory_mib: float  # resident, of the process
+    guard: GuardLog | None = None  # None: the run had no guard
 
     def write(self, folder: Location) -> None:
         """Write the result into the run's folder, with a checksum."""
@@ -96,14 +105,14 @@ def results(out: Location, problems: list[Problem] | None = None) -> Iterator[Re
         out: the folder of all results.
         problems: collects what was left out and why; None: each is logged as a warning.
     """
-    for file in files.found(out, f"*/{FILE}"):
+    for file in files.in_subfolders(out, FILE):
         with skipping(file.parent, problems):
             yield _read_cached(file.parent, files.version(file))
 
 
 def count_outdated(out: Location) -> int:
     """The number of finished runs in a folder that another version of dab wrote."""
-    return sum(_is_outdated(file.parent) for file in files.found(out, f"*/{FILE}"))
+    return sum(_is_outdated(file.parent) for file in files.in_subfolders(out, FILE))
 
 
 def _is_outdated(folder: Location) -> bool:

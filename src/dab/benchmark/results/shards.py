@@ -71,4 +71,5 @@ def _pool(pieces: list[Result]) -> Result:
         seconds=seconds,
         images_per_second=sum(samples) / seconds,
         peak_memory_mib=max(piece.peak_memory_mib for piece in pieces),
+        guard=None,  # likewise
     )

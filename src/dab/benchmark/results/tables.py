@@ -38,9 +38,9 @@ __all__ = [
     "write",
 ]
 
-_LEGEND = (
-    "Error in %, mean ± standard deviation over the seeds. ↑: worse than the source model. "
-    "M: images in the buffer. updates: share of the calls that updated."
+_SYMBOLS = (
+    "↑: worse than the source model. M: images in the buffer. updates: share of the calls that "
+    "updated."
 )
 
 # As papers abbreviate them.
@@ -136,8 +136,10 @@ def by_cell(cells: Sequence[Cell]) -> dict[str, list[Line]]:
 
 def legend(rows: Sequence[Row]) -> str:
     """What the symbols in the tables of these rows mean."""
+    several = any(row.deviation is not None for row in rows)
+    seeds = "mean ± standard deviation over the seeds" if several else "one seed"
     starred = any(row.published and row.published.starred for row in rows)
-    return f"{_LEGEND} {STAR}" if starred else _LEGEND
+    return f"Error in %, {seeds}. {_SYMBOLS}{f' {STAR}' if starred else ''}"
 
 
 def _size(row: Row) -> str:

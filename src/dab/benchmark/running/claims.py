@@ -5,10 +5,11 @@ renews it from a thread for as long as it lives. A claim is void when it has exp
 its owner was a process of this machine that has died.
 
 How far this holds: where files can be locked (local disks, most network file systems) exactly one
-process gets a claim. Without locks, two that find the same void claim at the same moment may both
-get it; on object stores, where creating a file is not exclusive, two that start within half a
-second may. That costs time, never correctness: both compute the same bits, and results are written
-atomically. The same goes for machines whose clocks differ by more than `LEASE`.
+process gets a claim, and an owner that slept cannot take back what another has claimed. Without
+locks, two that find the same void claim at the same moment may both get it; on object stores, where
+creating a file is not exclusive, two that start within half a second may. That costs time, never
+correctness: both compute the same bits, and results are written atomically. The same goes for
+machines whose clocks differ by more than `LEASE`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from dab.utils import files
 from dab.utils.files import Location
@@ -65,8 +65,8 @@ class Owner:
 class Claim:
     """A claim that this process holds: renewed while it is open, removed when it closes."""
 
-    def __init__(self, file: Location, owner: Owner) -> None:
-        self._file, self._owner = file, owner
+    def __init__(self, folder: Location, owner: Owner) -> None:
+        self._folder, self._owner = folder, owner
         self._closed = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._renewing.start()
@@ -74,31 +74,27 @@ class Claim:
     def __enter__(self) -> Claim:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.release()
 
     def release(self) -> None:
         """Let others have the run."""
         self._closed.set()
         self._renewing.join()
-        if self._is_ours():
-            self._file.unlink(missing_ok=True)
+        with suppress(FileNotFoundError), _locked(self._folder):  # somebody removed the folder
+            if self._is_ours():
+                (self._folder / CLAIM).unlink(missing_ok=True)
 
     def _renew(self) -> None:
         while not self._closed.wait(LEASE / 4):
-            if not self._is_ours():
-                logger.warning("%s was taken over: did this process sleep?", self._file)
-                return
-            with suppress(OSError):  # a storage that fails once is not a reason to stop
-                _write(self._file, replace(self._owner, expires=time.time() + LEASE))
+            with suppress(OSError), _locked(self._folder):  # failing once is no reason to stop
+                if not self._is_ours():
+                    logger.warning("%s was taken over: did this process sleep?", self._folder)
+                    return
+                _write(self._folder, replace(self._owner, expires=time.time() + LEASE))
 
     def _is_ours(self) -> bool:
-        found = holder(self._file.parent)
+        found = holder(self._folder)
         return found is not None and found.id == self._owner.id
 
 
@@ -118,11 +114,11 @@ def try_claim(folder: Location) -> Claim | None:
         with _locked(folder):
             taken = _is_free(folder) and _create(folder, owner)
     elif taken := _is_free(folder):
-        _write(folder / CLAIM, owner)
+        _write(folder, owner)
         time.sleep(SETTLE)
         last = holder(folder)
         taken = last is not None and last.id == owner.id
-    return Claim(folder / CLAIM, owner) if taken else None
+    return Claim(folder, owner) if taken else None
 
 
 def _is_free(folder: Location) -> bool:
@@ -131,8 +127,11 @@ def _is_free(folder: Location) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Among the processes and threads that claim runs, one at a time."""
+def _locked(folder: Location) -> Iterator[None]:
+    """Among the processes and threads that claim or renew a run, one at a time; not in stores."""
+    if not isinstance(folder, Path):
+        yield
+        return
     opened = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems have no locks
@@ -160,8 +159,8 @@ def _create(folder: Path, owner: Owner) -> bool:
     return True
 
 
-def _write(file: Location, owner: Owner) -> None:
-    files.write(file, json.dumps(to_json(owner)))
+def _write(folder: Location, owner: Owner) -> None:
+    files.write(folder / CLAIM, json.dumps(to_json(owner)))
 
 
 def _host() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from dab.adapter import Adapter
 from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
+from dab.benchmark.results.result import GuardLog
 from dab.registry import asks_for, create
 from dab.streams import Batch, Stream
 from dab.utils.fingerprint import fingerprint
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["STEP_FIELDS", "Evaluation", "create_adapter", "stream_of"]
 
 # What is kept of each `Step`.
-STEP_FIELDS = ("samples", "admitted", "replaced", "fill", "updated", "skipped", "loss")
+STEP_FIELDS = (
+    *("samples", "admitted", "replaced", "fill", "updated", "skipped", "loss"),
+    *("compared", "rolled_back", "estimated_error"),
+)
 
 
 def stream_of(cell: Cell, task: Task, cache: Path | None) -> Stream:
@@ -92,7 +97,24 @@ class Evaluation:
             "update_rate": total["updated"] / len(self.stream),
             "admitted": int(total["admitted"]),
             "skipped": int(total["skipped"]),
+            "guard": self.guard_log(),
         }
+
+    def guard_log(self) -> GuardLog | None:
+        """What the guard has done so far; None without one."""
+        if self.adapter.guard is None:
+            return None
+        record = self.record(0, self.done)
+        ends = [self.stream.position(call) for call in range(self.done + 1)]
+        images = torch.tensor(ends).diff()
+        estimated = record["estimated_error"].repeat_interleave(images)
+        parts = torch.split(estimated, window_size(self.stream))
+        estimates = [100 * part.nanmean().item() for part in parts]
+        rolled_back = record["rolled_back"].nonzero().flatten().tolist()
+        return GuardLog(
+            rollbacks=tuple(ends[call + 1] for call in rolled_back),
+            estimates=tuple(None if math.isnan(found) else found for found in estimates),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume after the last batch."""

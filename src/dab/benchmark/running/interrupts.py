@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 __all__ = ["Interrupts"]
 
@@ -28,12 +28,7 @@ class Interrupts:
             self._before = {kind: signal.signal(kind, self._request) for kind in self.SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._restore()
 
     def _request(self, number: int, frame: FrameType | None) -> None:

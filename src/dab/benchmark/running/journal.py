@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from torch import Tensor
 
@@ -21,7 +20,8 @@ class Journal:
     """Tells loggers of a run, window by window.
 
     The metrics are `error` in %; `fill`, the images in the buffer; `admitted`, as a share of the
-    images; `updated`, as a share of the calls; and `loss`, if there was an update.
+    images; `updated`, as a share of the calls; and `loss`, if there was an update. With a guard,
+    also `estimated_error` in %, made without labels, and the number of `rollbacks`.
     """
 
     def __init__(self, loggers: Sequence[Logger], card: RunCard, stream: Stream, done: int) -> None:
@@ -34,13 +34,8 @@ class Journal:
             logger.start(self.card, self.stream.position(self._told))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is not None:
             for logger in self.loggers:
                 logger.finish(None)
 
@@ -65,7 +60,13 @@ class Journal:
             "admitted": float(steps["admitted"].sum() / steps["samples"].sum()),
             "updated": float(steps["updated"].mean()),
         }
-        return metrics | ({"loss": float(losses.mean())} if len(losses) else {})
+        if len(losses):
+            metrics["loss"] = float(losses.mean())
+        estimates = steps["estimated_error"][~steps["estimated_error"].isnan()]
+        if len(estimates):
+            metrics["estimated_error"] = 100 * float(estimates.mean())
+            metrics["rollbacks"] = float(steps["rolled_back"].sum())
+        return metrics
 
     def finish(self, result: Result) -> None:
         for logger in self.loggers:

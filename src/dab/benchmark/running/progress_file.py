@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from dab.benchmark.results.errors import errors_by_window, window_size
 from dab.benchmark.results.identity import RunCard
-from dab.benchmark.results.result import FILE, Problem, read_run_file, skipping
+from dab.benchmark.results.result import FILE, GuardLog, Problem, read_run_file, skipping
+from dab.benchmark.running.evaluation import Evaluation
 from dab.streams import Stream
 from dab.utils import files
 from dab.utils.files import Location
@@ -34,6 +33,7 @@ class Progress:
     window: int
     windows: tuple[float, ...]  # error over time in %; the last window may be incomplete
     time: float  # seconds since 1970, when this was written
+    guard: GuardLog | None = None
 
     @classmethod
     def read(cls, folder: Location) -> Progress | None:
@@ -57,10 +57,11 @@ class ProgressFile:
         self.file, self.card, self.stream = folder / PROGRESS, card, stream
         self._due = 0.0
 
-    def tell(self, done: int, predictions: Tensor, *, now: bool = False) -> None:
-        """Write the progress after `done` batches, if the last write is some time ago or `now`."""
+    def tell(self, evaluation: Evaluation, *, now: bool = False) -> None:
+        """Write how far a run is, if the last write is some time ago or `now`."""
         if time.monotonic() < self._due and not now:
             return
+        done, predictions = evaluation.done, evaluation.predictions
         seen, window = self.stream.position(done), window_size(self.stream)
         wrong = predictions[:seen].numpy() != self.stream.labels[:seen]
         progress = Progress(
@@ -70,6 +71,7 @@ class ProgressFile:
             window=window,
             windows=tuple(errors_by_window(wrong, window)),
             time=time.time(),
+            guard=evaluation.guard_log(),
         )
         with suppress(OSError):  # a storage that fails once is not a reason to stop
             files.write(self.file, json.dumps(to_json(progress)))
@@ -82,8 +84,8 @@ class ProgressFile:
 
 def progresses(out: Location, problems: list[Problem] | None = None) -> Iterator[Progress]:
     """The runs of a folder that have started and not finished; `problems` as in `results`."""
-    for file in files.found(out, f"*/{PROGRESS}"):
-        if (file.parent / FILE).exists():
+    for file in files.in_subfolders(out, PROGRESS):
+        if files.is_taken(file.parent / FILE):
             continue
         with skipping(file.parent, problems):
             if (found := Progress.read(file.parent)) is not None:

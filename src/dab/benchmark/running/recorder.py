@@ -1,4 +1,4 @@
-"""What a method's buffer held along the stream, for a look inside afterwards."""
+"""What a method's buffer held and its output correction did, for a look inside afterwards."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from dab.streams import Batch, Stream
 
 __all__ = ["Recorder"]
 
-LOOKS = 150  # at the buffer's classes and ages
+LOOKS = 150  # at the buffer's classes and ages, and at what a correction relies on
+SPANS = 6  # of consecutive images, whose labels and predictions are kept
+SPAN = 240  # images
 SHOTS = 6  # of the images themselves
 IMAGES = 64  # in a shot
 NOTED = (
     *("look_at", "buffer_classes", "batch_classes", "buffer_ages"),
     *("shot_at", "buffer_images", "buffer_labels", "batch_images", "batch_labels"),
+    *("shares_at", "shares", "spans"),
 )
 SIDE = 64  # the longer side of an image in a shot, at most
 
 
 class Recorder:
-    """Looks into an adapter's buffer now and then, without changing it.
+    """Looks into an adapter's buffer and output correction now and then, without changing them.
 
     About 150 times it notes how many items each class has and how old they are. Six times it takes
     small pictures of the buffer and of the last batch. `arrays` returns it all by the names that a
@@ -44,7 +47,12 @@ class Recorder:
       in the order of their pseudo-labels, and these; -1 where there is none;
     - `batch_images`, `batch_labels`: the same of the batch, in its own order.
 
-    Nothing is noted for methods without a buffer.
+    Nothing of these is noted for methods without a buffer. With an output correction:
+
+    - `shares_at`: images seen at each look;
+    - `shares`: (looks, names) what it relied on (`Output.shares`), in thousandths, if anything;
+    - `spans`: (images, 4) for up to six spans of 240 consecutive images, each image's place in the
+      stream, its label, the prediction before the correction, and the prediction.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -53,11 +61,19 @@ class Recorder:
         every = max(1, round(batches / LOOKS))
         self.looks = set(range(every - 1, batches, every))
         self.shots = {batches * (2 * number + 1) // (2 * SHOTS) for number in range(SHOTS)}
+        count = max(1, min(SPANS, stream.samples // SPAN))
+        starts = (stream.samples * (2 * number + 1) // (2 * count) for number in range(count))
+        self.spans = [range(max(0, middle - SPAN // 2), middle + SPAN // 2) for middle in starts]
         self._noted: dict[str, list[Tensor]] = {}
 
     def note(self, batch: Batch, evaluation: Evaluation) -> None:
-        """Look at the adapter's buffer after a batch, if it is time to."""
+        """Look at the adapter after a batch, if it is time to."""
         adapter, last = evaluation.adapter, evaluation.done - 1
+        if (output := adapter.output) is not None:
+            if last in self.looks and (shares := output.shares()):
+                thousandths = [round(1000 * share) for share in shares.values()]
+                self._add(shares_at=self.stream.position(last + 1), shares=thousandths)
+            self._follow(last, evaluation)
         if (buffer := adapter.buffer) is None:
             return
         if last in self.looks:
@@ -65,6 +81,17 @@ class Recorder:
             self._look(last, batch, buffer, admitted, adapter.classes or 0)
         if last in self.shots:
             self._shoot(last, batch, buffer)
+
+    def _follow(self, done: int, evaluation: Evaluation) -> None:
+        start, end = self.stream.position(done), self.stream.position(done + 1)
+        places = [at for at in range(start, end) if any(at in span for span in self.spans)]
+        if not places:
+            return
+        assert evaluation.adapter.uncorrected is not None
+        before = evaluation.adapter.uncorrected.argmax(dim=1).tolist()[start - end :]
+        labels, after = self.stream.labels.tolist(), evaluation.predictions.tolist()
+        for at in places:
+            self._add(spans=(at, labels[at], before[at - start], after[at]))
 
     def _look(
         self, done: int, batch: Batch, buffer: Buffer, admitted: Tensor, classes: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from dab.benchmark.running.progress_file import ProgressFile
 from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.tasks.task import Task
 from dab.data.images import Images
+from dab.outputs.output import OUTPUTS
 from dab.registry import asks_for
 from dab.streams import Shard, Stream
 from dab.utils import files
@@ -46,7 +46,6 @@ logger = logging.getLogger("dab")
 
 # The fields of a checkpoint.
 STATE = {"adapter", "done", "seconds", "predictions", "steps", "recorder", "peak_memory"}
-POLL = 1.0  # seconds from one look at another process's run to the next
 
 Watch = Callable[[Cell, int, int], None]
 """Called after each batch with the images seen and the images of the whole stream."""
@@ -65,55 +64,47 @@ def run(
     task: Task,
     out: Location,
     *,
+    source_error: float | None,
     cache: Path | None = None,
     workers: int | None = None,
     checkpoint_every: int = 200,
     watch: Watch = lambda cell, seen, samples: None,
     loggers: Sequence[Logger] = (),
-    wait: bool = True,
 ) -> Result:
     """The result of a cell: read if the run is finished, resumed if it was started, else started.
 
-    The source model runs first on the same stream, unless it already has: its error is what other
-    runs are compared with.
+    Raises a `ClaimedError` if another process is executing the run.
 
     Args:
         cell: what to run.
         task: the model and images it names.
         out: the folder of all results, on disk or in an object store
             (`dab.utils.files.location`); the run gets a folder in it, named by its `RunCard`.
+        source_error: of the source model on the same stream, in %, which the result is compared
+            with; None for the source run itself.
         cache: folder for corrupted images; None for the user's.
         workers: processes that prefetch images; default: 1 if images must be generated, else 0.
         checkpoint_every: batches from one checkpoint to the next.
         watch: is told of the progress.
         loggers: are told the metrics of each window; see `dab.benchmark.running.loggers`.
-        wait: if another process is executing the run, wait for its result; False raises a
-            `ClaimedError`, so that the caller can turn to another run.
     """
     if cell.data != task.name:
         raise ValueError(f"the cell is for {cell.data!r}, the task is {task.name!r}")
+    if (source_error is None) != cell.is_source:
+        raise ValueError(f"{cell}: source_error must be given for all runs but the source run")
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
     cell.compute.check()
     stream = stream_of(cell, task, cache)
-    source_error = None
-    if not cell.is_source:
-        source_error = run(
-            cell.source(),
-            task,
-            out,
-            cache=cache,
-            workers=workers,
-            checkpoint_every=checkpoint_every,
-            watch=watch,
-            loggers=loggers,
-            wait=wait,
-        ).error
     card = identity_card(cell, task, stream, source_error)
     folder = out / card.run_id
     if finished := read_result(folder, card):
         return finished
-    with _claim(folder, wait):
+    claim = claims.try_claim(folder)
+    if claim is None:
+        owner = claims.holder(folder) or "another process"
+        raise ClaimedError(f"{owner} is executing {folder}")
+    with claim:
         if finished := read_result(folder, card):  # meanwhile
             return finished
         files.remove_unfinished(folder)
@@ -131,21 +122,6 @@ def read_result(folder: Location, card: RunCard) -> Result | None:
     """
     finished = Result.read(folder)
     return None if finished is None else replace(finished, card=card)
-
-
-def _claim(folder: Location, wait: bool) -> claims.Claim:
-    """The claim to a run, once nobody else has it."""
-    told = False
-    while (claim := claims.try_claim(folder)) is None:
-        if not wait:
-            raise ClaimedError(
-                f"{claims.holder(folder) or 'another process'} is executing {folder}"
-            )
-        if not told:
-            logger.info("waiting for %s, which is executing %s", claims.holder(folder), folder)
-            told = True
-        time.sleep(POLL)
-    return claim
 
 
 class _Run:
@@ -174,12 +150,12 @@ class _Run:
                 for batch in stream.batches(evaluation.done, workers, device):
                     evaluation.step(batch)
                     self.recorder.note(batch, evaluation)
-                    self.progress.tell(evaluation.done, evaluation.predictions)
+                    self.progress.tell(evaluation)
                     journal.note(evaluation)
                     watch(self.cell, stream.position(evaluation.done), stream.samples)
                     if interrupts.requested and evaluation.done < len(stream):
                         self._save()
-                        self.progress.tell(evaluation.done, evaluation.predictions, now=True)
+                        self.progress.tell(evaluation, now=True)
                         done = f"{evaluation.done} of {len(stream)} batches"
                         raise Interrupted(f"stopped after {done}")
                     if evaluation.done % checkpoint_every == 0:
@@ -220,7 +196,8 @@ class _Run:
             return
         try:
             if state.keys() != STATE:
-                raise ValueError(f"it has other fields: {', '.join(map(str, state))}")
+                differing = ", ".join(sorted(map(str, state.keys() ^ STATE)))
+                raise ValueError(f"unexpected or missing fields: {differing}")
             peak = state["peak_memory"]
             if type(peak) is not float or not 0 <= peak < float("inf"):
                 raise ValueError(f"peak_memory must be a finite number from 0, got {peak!r}")
@@ -233,9 +210,10 @@ class _Run:
         self.recorder, self.peak_memory = recorder, peak
 
     def _write_trace(self) -> None:
-        """Write every prediction, what each call did, and what the buffer held.
+        """Write every prediction, what each call did, and what the recorder noted.
 
-        Also `domain_sizes`, the number of images of each domain.
+        Also `domain_sizes`, the number of images of each domain, and `share_names`, what the
+        output correction's shares are of.
         """
         stream, evaluation = self.stream, self.evaluation
         arrays = {
@@ -244,6 +222,8 @@ class _Run:
             "domain_sizes": np.bincount(stream.domain, minlength=len(stream.domains)),
             **self.recorder.arrays(),
         }
+        if "shares" in arrays and (output := evaluation.adapter.output) is not None:
+            arrays["share_names"] = np.array(list(output.shares()))
         with files.aside(self.folder / "trace.npz") as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -286,8 +266,13 @@ def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | 
 
 
 def _classes(cell: Cell, task: Task, stream: Stream) -> Iterable[type]:
-    """The classes of the method, the model's layers and the images, for the hash of their code."""
+    """The classes of the method, its output correction, the model's layers and the images.
+
+    The code of these is hashed.
+    """
     yield dab.method(cell.method)
+    if isinstance(output := cell.all_options().get("output"), str):
+        yield OUTPUTS[output]
     yield from task.layers
     for images in stream.parts:
         yield from _image_classes(images)

@@ -6,6 +6,7 @@ from dab.benchmark.tasks.registry import (
     TASKS,
     TaskFactory,
     TaskRecipe,
+    parse_data,
     register_task,
     task_factory,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "folder",
     "glyphs",
     "imagenet",
+    "parse_data",
     "register_task",
     "task_factory",
 ]

@@ -18,6 +18,7 @@ class FolderTask(OnDiskTask):
         last = int(images.labels.max())
         if last >= classes:
             raise ValueError(
-                f"{data.root} has a class {last}, but {model} has only {classes}, starting at 0"
+                f"{data.root} contains class index {last}, but {model} has {classes} classes "
+                f"(0 to {classes - 1})"
             )
         return None

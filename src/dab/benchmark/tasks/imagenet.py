@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dab.benchmark.tasks.on_disk import DEFAULT_MODEL, OnDisk, OnDiskTask
+from dab.benchmark.tasks.on_disk import DEFAULT_MODEL, DEFAULT_TAG, OnDisk, OnDiskTask
 from dab.benchmark.tasks.registry import TaskRecipe, register_task
 from dab.benchmark.tasks.task import check_classes
 from dab.data.datasets import imagenet
@@ -19,9 +19,9 @@ from dab.utils.fingerprint import fingerprint
 if TYPE_CHECKING:
     from dab.benchmark.cell import Cell
 
-__all__ = ["PAPER_TAG", "ImageNetC", "ImageNetCTask", "ImageNetTask"]
+__all__ = ["ImageNetC", "ImageNetCTask", "ImageNetTask"]
 
-PAPER_TAG, PAPER_SHA256 = "IMAGENET1K_V1", "c867db91"  # its file is vit_b_16-c867db91.pth
+PAPER_SHA256 = "c867db91"  # of the weights of the default tag; the file is vit_b_16-c867db91.pth
 PAPER_PREPROCESSING = {
     "mean": [0.485, 0.456, 0.406],
     "std": [0.229, 0.224, 0.225],
@@ -45,7 +45,7 @@ class ImageNetTask(OnDiskTask):
 
     def published_as(self, recipe: TaskRecipe, card: Mapping[str, Any]) -> str | None:
         """The column of the paper's tables, if data, weights and preprocessing are the paper's."""
-        paper_weights = card.get("tag") == PAPER_TAG or card.get("sha256", "").startswith(
+        paper_weights = card.get("tag") == DEFAULT_TAG or card.get("sha256", "").startswith(
             PAPER_SHA256
         )
         is_paper = (
@@ -112,11 +112,15 @@ class ImageNetC(OnDisk):
 
 @register_task("imagenet-c")
 class ImageNetCTask(ImageNetTask):
-    """ImageNet-C: 15 corruptions; 5,000 images each in uncorrelated streams, else 50,000."""
+    """ImageNet-C: 15 corruptions; 5,000 images each in uncorrelated streams, else 50,000.
+
+    Which 5,000 is the option `image_list`, a file with one WNID/NAME per line. Without it they are
+    RobustBench's, from its package.
+    """
 
     images = imagenet.C_PER_CLASS * len(WNIDS)
     classes = len(WNIDS)
-    takes = (*ImageNetTask.takes, "image_list")
+    options: ClassVar[Mapping[str, Any]] = {"image_list": lambda text: Path(text).absolute()}
     has_corruptions = True
 
     def data(self, recipe: TaskRecipe, transform: Transform) -> OnDisk:
@@ -127,13 +131,20 @@ class ImageNetCTask(ImageNetTask):
             transform,
             recipe.samples,
             recipe.partial,
-            image_list=recipe.image_list,
+            image_list=recipe.options.get("image_list"),
         )
 
     def kept_classes(self, data: OnDisk, model: str, classes: int) -> tuple[int, ...] | None:
         """All: it has every class, and is too large to be scanned before it is shown."""
         check_classes(model, classes, "ImageNet", len(WNIDS))
         return None
+
+    def check(self, root: Path, *, partial: bool = False, **choice: Any) -> imagenet.DataSet:
+        """The data in a folder; `images` is a list's file, or "robustbench"."""
+        if "images" in choice:
+            file = None if choice["images"] == "robustbench" else choice["images"]
+            choice["images"] = imagenet.image_list(file)
+        return super().check(root, partial=partial, **choice)
 
     def count(self, cell: Cell, recipe: TaskRecipe) -> int | None:
         if recipe.root is not None:
@@ -143,8 +154,8 @@ class ImageNetCTask(ImageNetTask):
         return _limited([size] * parts, recipe.samples)
 
     def published_as(self, recipe: TaskRecipe, card: Mapping[str, Any]) -> str | None:
-        if recipe.image_list is not None:
-            listed = sorted(imagenet.image_list(recipe.image_list))
+        if (file := recipe.options.get("image_list")) is not None:
+            listed = sorted(imagenet.image_list(file))
             if fingerprint(*listed) != ROBUSTBENCH_LIST:
                 return None
         return super().published_as(recipe, card)

@@ -21,9 +21,9 @@ from dab.data.transform import Transform
 from dab.models.loading import load_model
 from dab.streams import Domain, Setting
 
-__all__ = ["DEFAULT_MODEL", "OnDisk", "OnDiskTask"]
+__all__ = ["DEFAULT_MODEL", "DEFAULT_TAG", "OnDisk", "OnDiskTask"]
 
-DEFAULT_MODEL = "torchvision/vit_b_16"
+DEFAULT_MODEL, DEFAULT_TAG = "torchvision/vit_b_16", "IMAGENET1K_V1"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class OnDisk:
 class OnDiskTask(TaskFactory):
     """A data set in a folder."""
 
-    default_model = DEFAULT_MODEL
+    default_model, default_tag = DEFAULT_MODEL, DEFAULT_TAG
     takes: ClassVar[Sequence[str]] = ("root", "source_images", "partial")
     needs_root = True
     has_corruptions = False

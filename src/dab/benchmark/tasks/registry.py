@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -15,16 +16,17 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.data.images import to_tensor
 from dab.streams import Setting
 from dab.utils.registry import Registry
+from dab.utils.suggest import unknown
 from dab.utils.text import summary
 
 if TYPE_CHECKING:
     from dab.benchmark.cell import Cell
     from dab.data.datasets.imagenet import DataSet
 
-__all__ = ["TASKS", "TaskFactory", "TaskRecipe", "register_task", "task_factory"]
+__all__ = ["TASKS", "TaskFactory", "TaskRecipe", "parse_data", "register_task", "task_factory"]
 
 # Fields of a recipe that only some data sets have a use for.
-SPECIAL = ("root", "image_list", "source_images", "partial")
+SPECIAL = ("root", "source_images", "partial")
 
 
 class TaskFactory(ABC):
@@ -37,7 +39,9 @@ class TaskFactory(ABC):
     images: ClassVar[int | None] = None  # per domain; None if the folder decides
     classes: ClassVar[int | None] = None  # None if the folder decides
     default_model: ClassVar[str] = ""  # used unless a recipe names another
+    default_tag: ClassVar[str] = ""  # names the weights that its library has for it
     takes: ClassVar[Sequence[str]] = ()  # what a recipe may name: "root", "partial", ...
+    options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}  # its own, with what reads the text
     needs_root: ClassVar[bool] = False
     can_download: ClassVar[bool] = False  # whether `download` works
     has_corruptions: ClassVar[bool] = True  # False for data that are already shifted
@@ -73,7 +77,7 @@ class TaskFactory(ABC):
         Args:
             root: folder of the data.
             partial: accept an incomplete data set.
-            choice: of ImageNet-C: `images`, `corruptions` and `severities`.
+            choice: of data with corruptions: `images`, `corruptions` and `severities`.
         """
         raise ValueError(f"{self.name} has no check: its files are verified whenever they are read")
 
@@ -124,9 +128,9 @@ class TaskRecipe:
         samples: show only this many images of each domain; None shows all.
         root: folder of the data.
         model: a name for `dab.load_model`; None for the data set's default.
-        image_list: file with the images of ImageNet-C to show; None for the published ones.
         source_images: folder with training images of the model, for methods that ask for some.
         partial: accept an incomplete data set.
+        options: that only this data set has; see `TaskFactory.options`.
 
     >>> TaskRecipe("cifra10")
     Traceback (most recent call last):
@@ -137,15 +141,18 @@ class TaskRecipe:
     samples: int | None = None
     root: Path | None = None
     model: str | None = None
-    image_list: Path | None = None
     source_images: Path | None = None
     partial: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        takes = task_factory(self.name).takes
+        factory = task_factory(self.name)
         for option in SPECIAL:
-            if getattr(self, option) and option not in takes:
+            if getattr(self, option) and option not in factory.takes:
                 raise ValueError(not_taken(option, [self.name]))
+        for option in self.options:
+            if option not in factory.options:
+                raise ValueError(unknown(f"{self.name} option", option, factory.options))
 
     def create(self) -> Task:
         """The task, with the data as they are now."""
@@ -153,6 +160,24 @@ class TaskRecipe:
         if factory.needs_root and self.root is None:
             raise ValueError(f"{self.name} is read from disk: name its folder with --root")
         return factory.create(self)
+
+
+def parse_data(text: str) -> tuple[str, dict[str, Any]]:
+    """The name of a data set, and the values of its own options.
+
+    >>> parse_data("imagenet-c image_list=/data/names.txt")
+    ('imagenet-c', {'image_list': PosixPath('/data/names.txt')})
+    """
+    name, *words = shlex.split(text) or [""]
+    readers, values = task_factory(name).options, {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not (equals and value):
+            raise ValueError(f"write an option of {name} as NAME=VALUE, got {word!r}")
+        if option not in readers:
+            raise ValueError(unknown(f"{name} option", option, readers))
+        values[option] = readers[option](value)
+    return name, values
 
 
 def not_taken(option: str, data: Sequence[str]) -> str:

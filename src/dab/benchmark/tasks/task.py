@@ -20,7 +20,7 @@ from dab.utils.fingerprint import fingerprint
 
 __all__ = ["SOURCE_IMAGES", "ByCorruption", "Clean", "Shifts", "Task", "check_classes"]
 
-SOURCE_IMAGES = 2000  # given to methods that ask for some: EATA estimates its Fisher information
+SOURCE_IMAGES = 2000  # given to methods that ask for some
 
 
 class Shifts(Protocol):

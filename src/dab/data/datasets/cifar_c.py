@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -61,9 +62,11 @@ class CIFARC:
             raise ValueError(
                 f"{name} in {root} has no {self.file.name}; available: {', '.join(known) or 'none'}"
             )
-        _opened(self.file, np.uint8, (32, 32, 3))
-        labels = _opened(root / "labels.npy", np.integer, ())[self._start : self._start + IMAGES]
-        self.labels: NDArray[np.int64] = np.array(labels, np.int64)
+        _mapped(self.file, np.uint8, (32, 32, 3))
+        labels = _rows(
+            _mapped(root / "labels.npy", np.integer, ()), range(self._start, self._start + IMAGES)
+        )
+        self.labels: NDArray[np.int64] = labels.astype(np.int64)
         check_labels(str(root / "labels.npy"), self.labels, classes, IMAGES // classes)
 
     def __len__(self) -> int:
@@ -72,7 +75,7 @@ class CIFARC:
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
         """Returns the images at these indices, stacked."""
         rows = self._start + np.arange(len(self))[np.asarray(indices, np.int64)]
-        return np.array(_opened(self.file, np.uint8, (32, 32, 3))[rows])
+        return _rows(_mapped(self.file, np.uint8, (32, 32, 3)), rows.tolist())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -80,18 +83,30 @@ class CIFARC:
         return fingerprint(self.name, self.batch(range(len(self))), self.labels)
 
 
-def _opened(file: Path, dtype: Any, item: tuple[int, ...]) -> NDArray[Any]:
-    """Maps a file of all severities, and checks that it is complete."""
+def _mapped(file: Path, dtype: Any, item: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """Maps a file of all severities, and checks that it is complete. `_rows` reads it."""
     try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        array: np.memmap[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise ValueError(f"{file} is missing: unpack the archive again") from error
     except (EOFError, OSError, ValueError) as error:
         raise ValueError(f"{file} is damaged or incomplete: {error}") from error
     expected = (SEVERITIES * IMAGES, *item)
-    if not np.issubdtype(array.dtype, dtype) or array.shape != expected:
+    is_expected = np.issubdtype(array.dtype, dtype) and array.shape == expected
+    if not (is_expected and array.flags.c_contiguous):
         raise ValueError(
-            f"{file} must have {dtype.__name__} {expected}: {SEVERITIES} severities of {IMAGES:,} "
-            f"images; got {array.dtype} {array.shape}"
+            f"{file} must have {dtype.__name__} {expected} in C order: {SEVERITIES} severities of "
+            f"{IMAGES:,} images; got {array.dtype} {array.shape}"
         )
     return array
+
+
+def _rows(mapped: np.memmap[Any, Any], rows: Sequence[int]) -> NDArray[Any]:
+    """Reads rows of a mapped file, not through the map: truncating it would kill the process."""
+    size, found = mapped.nbytes // len(mapped), bytearray()
+    with open(str(mapped.filename), "rb") as file:
+        for row in rows:
+            found += os.pread(file.fileno(), size, mapped.offset + row * size)
+    if len(found) != size * len(rows):
+        raise ValueError(f"{mapped.filename} was truncated: unpack the archive again")
+    return np.frombuffer(found, mapped.dtype).reshape(len(rows), *mapped.shape[1:])

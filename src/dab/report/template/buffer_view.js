@@ -129,34 +129,43 @@ const rgbOf = text => {
   return found;
 };
 
-function drawBuffer() {
+// The panel of the current stream that the reader has chosen, at first that of the best row.
+function choosePanel(panels, kind, redraw) {
   const stream = current();
-  const held = data.buffers.filter(buffer => stream.rows.some(row => row.id === buffer.row));
-  at("buffer-section").hidden = !held.length;
-  if (!held.length) return;
-  if (!held.some(buffer => buffer.run === chosen.buffer)) {
-    const rank = buffer => rowOf(buffer.row).scores.rank;
-    chosen.buffer = [...held].sort((a, b) => rank(a) - rank(b))[0].run;
+  const here = panels.filter(panel => stream.rows.some(row => row.id === panel.row));
+  at(`${kind}-section`).hidden = !here.length;
+  if (!here.length) return null;
+  if (!here.some(panel => panel.run === chosen[kind])) {
+    const rank = panel => rowOf(panel.row).scores.rank;
+    chosen[kind] = [...here].sort((a, b) => rank(a) - rank(b))[0].run;
   }
   fill(
-    at("buffer-rows"),
-    ...held.map(buffer =>
-      make(
-        "button",
-        {
-          type: "button",
-          class: "choice",
-          "aria-pressed": buffer.run === chosen.buffer,
-          onclick: () => {
-            chosen.buffer = buffer.run;
-            drawBuffer();
-          },
-        },
-        rowOf(buffer.row).label.short,
-      ),
+    at(`${kind}-rows`),
+    ...here.map(panel =>
+      choice(rowOf(panel.row).label.short, panel.run === chosen[kind], () => {
+        chosen[kind] = panel.run;
+        redraw();
+      }),
     ),
   );
-  const { row: id, view } = held.find(buffer => buffer.run === chosen.buffer),
+  return here.find(panel => panel.run === chosen[kind]);
+}
+const choice = (text, pressed, onclick) =>
+  make("button", { type: "button", class: "choice", "aria-pressed": pressed, onclick }, text);
+const leftOut = (count, what) =>
+  count
+    ? make(
+        "p",
+        { class: "note" },
+        `The ${what} of ${count} more rows are left out to keep the page small. To see them, report on a folder with fewer runs.`,
+      )
+    : null;
+
+function drawBuffer() {
+  const stream = current(),
+    panel = choosePanel(data.buffers, "buffer", drawBuffer);
+  if (!panel) return;
+  const { row: id, view } = panel,
     row = rowOf(id),
     looks = view.looks;
   at("buffer-lead").textContent = looks
@@ -167,13 +176,7 @@ function drawBuffer() {
     at("buffer"),
     ...(looks ? [moments(stream, looks), shots(row, looks), classMaps(stream, row, looks)] : []),
     make("div", { class: "two" }, ...charts.map(chart => chart.figure)),
-    data.buffers_left_out
-      ? make(
-          "p",
-          { class: "note" },
-          `The buffers of ${data.buffers_left_out} more rows are left out to keep the page small. To see them, report on a folder with fewer runs.`,
-        )
-      : null,
+    leftOut(data.buffers_left_out, "buffers"),
   );
   for (const chart of charts) chart.draw();
 }
@@ -188,19 +191,10 @@ function moments(stream, looks) {
     "div",
     { class: "segments wrap", role: "group", "aria-label": "Moment" },
     ...looks.shots.map((shot, i) =>
-      make(
-        "button",
-        {
-          type: "button",
-          class: "choice",
-          "aria-pressed": i === chosen.shot,
-          onclick: () => {
-            chosen.shot = i;
-            drawBuffer();
-          },
-        },
-        `${domainAt(stream, shot.at)} · ${short(shot.at)}`,
-      ),
+      choice(`${domainAt(stream, shot.at)} · ${short(shot.at)}`, i === chosen.shot, () => {
+        chosen.shot = i;
+        drawBuffer();
+      }),
     ),
   );
 }

@@ -28,9 +28,9 @@ function drawDomains() {
           Math.abs(d) < 0.05
             ? null
             : `background: rgb(var(--${d < 0 ? "better" : "worse"}-rgb) / ${strength.toFixed(2)})`,
-        title: `${row.label.short}: ${error.toFixed(1)} %${against}`,
+        title: `${row.label.short}: ${fixed(error)} %${against}`,
       },
-      error.toFixed(1),
+      fixed(error),
     );
   };
   fill(

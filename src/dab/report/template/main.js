@@ -16,6 +16,7 @@ function drawStreams() {
           onclick: () => {
             chosen.stream = stream.id;
             chosen.shot = null;
+            chosen.span = 0;
             drawStream();
           },
         },
@@ -33,6 +34,7 @@ function drawStream() {
   drawSize();
   drawCost();
   drawBuffer();
+  drawCorrection();
 }
 function drawAll() {
   const style = at("palette") || document.head.appendChild(make("style", { id: "palette" }));
@@ -72,10 +74,7 @@ addEventListener("keydown", event => {
   if (event.key === "Escape") hideTip();
 });
 setTheme(system.matches);
-// At first, the stream with the most rows.
-chosen.stream = data.streams.reduce((best, stream) =>
-  stream.rows.length > best.rows.length ? stream : best,
-).id;
+chosen.stream = data.first_stream;
 drawAll();
 
 // A page from a server asks it for newer data; what has not changed is not sent again.

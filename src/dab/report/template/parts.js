@@ -8,6 +8,8 @@ const chosen = {
   sort: new Map(),
   buffer: null,
   shot: null,
+  correction: null,
+  span: 0,
   open: new Set(),
 };
 let data = JSON.parse(document.getElementById("data").textContent);
@@ -42,9 +44,12 @@ function fill(node, ...children) {
   node.replaceChildren(...children.filter(child => child != null));
   if (held) same()[place]?.focus({ preventScroll: true });
 }
-const signed = value => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(1)}`;
+// One decimal with halves rounded to even, as in the tables that Python writes. Of numbers that end
+// in 5 only quarters are exact; toFixed rounds these up.
+const fixed = value => (value % 1 === 0.25 ? value - 0.05 : value).toFixed(1);
+const signed = value => `${value > 0 ? "+" : value < 0 ? "−" : ""}${fixed(Math.abs(value))}`;
 const number = value => value.toLocaleString("en");
-const percent = value => `${value.toFixed(1)} %`;
+const percent = value => `${fixed(value)} %`;
 const color = method => `var(--m-${Object.keys(data.styles).indexOf(method)})`;
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "4 2 1 2 1 2"];
 const dash = row => DASHES[row.label.variant % DASHES.length];

@@ -102,7 +102,7 @@ function drawSize() {
     marks.push({
       x: right,
       y,
-      text: `${source.label.title} ${source.scores.error.toFixed(1)}`,
+      text: `${source.label.title} ${fixed(source.scores.error)}`,
       color: color(source.method),
       anywhere: true,
     });
@@ -170,7 +170,7 @@ function drawCost() {
     xLabel: "CPU time of a plain forward",
     yLabel: "error in %",
     bottom: 38,
-    label: `Cost against error. ${rows.map(row => `${row.label.short}: ${row.scores.cost.toFixed(1)} times a plain forward, ${percent(row.scores.error)}`).join("; ")}`,
+    label: `Error against cost. ${rows.map(row => `${row.label.short}: ${fixed(row.scores.cost)} times a plain forward, ${percent(row.scores.error)}`).join("; ")}`,
   });
   const points = rows.map(row => ({
     row,

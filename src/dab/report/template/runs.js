@@ -81,9 +81,8 @@ function drawProgress() {
   at("progress").hidden = !running.length;
   fill(
     at("progress-runs"),
-    ...running.map(({ title, state }) => {
-      const silent = data.now ? Math.max(0, data.now - state.time) : 0;
-      return make(
+    ...running.map(({ title, state }) =>
+      make(
         "div",
         { class: "running" },
         make("progress", { max: state.samples, value: state.seen, "aria-label": title }),
@@ -94,12 +93,12 @@ function drawProgress() {
           [
             `${state.share.toFixed(0)} %`,
             state.error === null ? null : `error so far ${percent(state.error)}`,
-            silent > 60 ? `no news for ${Math.round(silent / 60)} min: stopped?` : null,
+            state.silent ? `no news for ${state.silent} min: stopped?` : null,
           ]
             .filter(Boolean)
             .join(", "),
         ),
-      );
-    }),
+      ),
+    ),
   );
 }

@@ -22,6 +22,7 @@ function drawTime() {
   for (const id of ["view", "time", "legend"]) at(id).hidden = stream.in_pieces;
   drawView(comparable);
   drawTimeNote(stream);
+  drawGuard();
   if (stream.in_pieces) return;
   const lines = stream.rows
     .filter(row => !hidden.has(row.id) && curveOf(row)?.raw.length)
@@ -199,7 +200,7 @@ function drawTiles() {
           style: `border-left-color: ${worse ? "var(--worse)" : color(row.method)}`,
         },
         make("span", {}, text),
-        make("b", {}, row.scores.error.toFixed(1), make("span", {}, " %")),
+        make("b", {}, fixed(row.scores.error), make("span", {}, " %")),
         make("span", {}, row.label.short),
       );
     }),

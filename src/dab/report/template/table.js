@@ -8,10 +8,10 @@ function cellOf(row) {
     "td",
     {
       class: [rank === 1 && "best", worse && "worse"].filter(Boolean).join(" ") || null,
-      title: `seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}; source ${source.toFixed(1)}`,
+      title: `seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}; source ${fixed(source)}`,
     },
-    error.toFixed(1),
-    deviation === null ? null : make("span", { class: "pm" }, ` ± ${deviation.toFixed(1)}`),
+    fixed(error),
+    deviation === null ? null : make("span", { class: "pm" }, ` ± ${fixed(deviation)}`),
     worse ? " ↑" : null,
   );
 }
@@ -82,7 +82,7 @@ function columnsOf(table) {
         make(
           "td",
           { title: "CPU time in multiples of a plain forward" },
-          joined(line, row => row.scores?.cost && `${row.scores.cost.toFixed(1)} ×`),
+          joined(line, row => row.scores?.cost && `${fixed(row.scores.cost)} ×`),
         ),
     },
   );

@@ -50,15 +50,15 @@ function drawComparison() {
       {},
       make("th", { scope: "row" }, named(rowOf(row.row), row.label)),
       make("td", {}, row.stream),
-      make("td", {}, row.error.toFixed(1)),
-      make("td", {}, row.other_error.toFixed(1)),
+      make("td", {}, fixed(row.error)),
+      make("td", {}, fixed(row.other_error)),
       make(
         "td",
         { class: row.worse ? "worse" : null },
         signed(row.difference),
         row.deviation === null
           ? null
-          : make("span", { class: "pm" }, ` ± ${row.deviation.toFixed(1)}`),
+          : make("span", { class: "pm" }, ` ± ${fixed(row.deviation)}`),
       ),
       make("td", {}, `${row.seeds.length}`),
       make("td", { class: "muted" }, row.identical ? "identical" : "differ"),

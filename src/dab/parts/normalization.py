@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from dab.parts.batch_norm import (
     use_batch_statistics,
 )
 from dab.parts.layers import BatchNorm, batch_norms
+from dab.parts.transaction import AtEnd
 
 __all__ = ["Statistics", "StatisticsKind"]
 
@@ -38,44 +38,45 @@ class Statistics(RunningStatistics):
             Other forward passes use the same mixture without moving the averages. "train" is for
             methods that mark their training passes: as in torch's train mode, these use the
             batch's statistics and move running averages, which predictions are normalized with.
+            Any other kind is a method's own: it computes them itself.
     """
 
-    def __init__(self, model: nn.Module, kind: StatisticsKind | Literal["train"]) -> None:
+    def __init__(self, model: nn.Module, kind: str) -> None:
         super().__init__(model if kind in ("ema", "train") else nn.Identity())
         self.kind = kind
         self.of_batch = kind in ("batch", "train") and bool(batch_norms(model))
         self._source = self._moments
         self._answering = self._training = self._moving = False
 
-    def hooks(self, model: nn.Module) -> list[RemovableHandle]:
-        """Hooks that make the layers of a model use these statistics until they are removed."""
+    def hooks(self, model: nn.Module, own: Callable[..., Moments | None]) -> list[RemovableHandle]:
+        """Hooks that make the layers of a model use these statistics until they are removed.
+
+        Args:
+            model: the classifier.
+            own: computes the moments of a kind that is a method's own; see `renormalize`.
+        """
         if self.kind == "source":
             return []
         if self.kind == "batch":
             return use_batch_statistics(model)
-        return renormalize(model, self._used)
+        return renormalize(model, self._used if self.kind in ("ema", "train") else own)
 
     def reset(self) -> None:
         """Return to the source statistics."""
         self._moments = self._source
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self) -> AtEnd:
         """For a forward pass that predicts a batch of the stream."""
         self._answering = True
-        try:
-            yield
-        finally:
-            self._answering = False
+        return AtEnd(self._end_pass)
 
-    @contextmanager
-    def training(self, move: bool) -> Iterator[None]:
+    def training(self, move: bool) -> AtEnd:
         """For a forward pass in train mode; `move` updates the averages, not for a second net."""
         self._training, self._moving = True, move
-        try:
-            yield
-        finally:
-            self._training = self._moving = False
+        return AtEnd(self._end_pass)
+
+    def _end_pass(self) -> None:
+        self._answering = self._training = self._moving = False
 
     def _used(self, name: str, layer: nn.Module, x: Tensor) -> Moments | None:
         batch = batch_moments(x)
