@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported. Its pool of compiling processes was seen to hang under pytest-xdist.
+# Before torch is imported. If its pool of compiling processes is killed, torch 2.13 waits for it
+# forever, because both sides hold the pipe open (github.com/pytorch/pytorch/pull/189290).
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 from collections.abc import Iterator

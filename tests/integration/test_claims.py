@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,14 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from dab.benchmark import results, run
+from dab.benchmark import Job, TaskRecipe, results
+from dab.benchmark.engines import Resources, dispatch
+from dab.benchmark.engines.inline import Inline
+from dab.benchmark.engines.view import View
 from dab.benchmark.running import claims
 from dab.benchmark.running.claims import CLAIM, Owner, holder, try_claim
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.run import ClaimedError, identity_card
 from dab.utils.files import location
 from dab.utils.typed_json import to_json
-from tests.support.benchmark_task import tiny_cell, tiny_task
+from tests.support.benchmark_task import run, tiny_cell, tiny_task
 
 DEAD = 2**22 + 1  # no process has a number like this
 
@@ -126,6 +130,26 @@ def test_a_claim_that_was_taken_over_is_left_to_its_new_owner(tmp_path, monkeypa
     assert "was taken over" in caplog.text
 
 
+def test_an_owner_renews_only_what_is_still_its_own(tmp_path, monkeypatch):
+    """Looking whose the claim is and renewing it is one step, even for an owner that is slow."""
+    monkeypatch.setattr(claims, "LEASE", 0.2)
+    with try_claim(tmp_path) as claim:
+        with claims._locked(tmp_path):
+            before = holder(tmp_path)
+            time.sleep(0.3)  # the owner wants to renew it several times over
+            assert holder(tmp_path) == before
+            other = write(tmp_path)
+        claim._renewing.join()  # it has noticed
+    assert holder(tmp_path) == other
+
+
+def test_a_claim_whose_folder_is_gone_is_released(tmp_path):
+    folder = tmp_path / "run"
+    with try_claim(folder):
+        shutil.rmtree(folder)
+    assert not folder.exists()
+
+
 def test_a_claim_in_a_store(monkeypatch):
     monkeypatch.setattr(claims, "SETTLE", 0.01)
     folder = location(f"memory://{os.urandom(8).hex()}/run")
@@ -135,14 +159,16 @@ def test_a_claim_in_a_store(monkeypatch):
         assert claim is not None
 
 
-def test_a_run_waits_for_a_claim_or_says_who_has_it(tmp_path):
+def test_a_run_says_who_executes_it_and_a_grid_waits(tmp_path):
     cell, task = tiny_cell("source"), tiny_task()
     card = identity_card(cell, task, stream_of(cell, task, tmp_path / "cache"), None)
     folder = tmp_path / card.run_id
     owner = write(folder, host="elsewhere x", expires=time.time() + 3)
     with pytest.raises(ClaimedError, match=rf"process {os.getpid()} on elsewhere is executing "):
-        run(cell, task, tmp_path, cache=tmp_path / "cache", wait=False)
-    assert run(cell, task, tmp_path, cache=tmp_path / "cache").card == card
+        run(cell, task, tmp_path, cache=tmp_path / "cache")
+    job = Job(cell, TaskRecipe("tiny"), tmp_path, tmp_path / "cache")
+    (result,) = dispatch([job], Inline(Resources()), View())
+    assert result.card == card
     assert time.time() >= owner.expires
     assert not (folder / CLAIM).exists()
 

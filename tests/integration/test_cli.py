@@ -23,7 +23,7 @@ from dab.benchmark.suites import SUITES
 from dab.benchmark.tasks import TASKS
 from dab.cli import bench, main, parser
 from tests.support.benchmark_task import assert_same_runs, by_method
-from tests.support.cli import HERE, STREAM, error_of, help_of, under_way
+from tests.support.cli import HERE, STREAM, error_of, help_of, in_progress
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -235,9 +235,15 @@ def test_bad_input_gets_one_error_that_names_the_culprit(arguments, culprit, tmp
         ("run dab --seed one", "argument --seed: invalid number value: 'one'"),
         ("bench --seeds 0 -1", "argument --seeds: must be at least 0, got -1"),
         ("bench --method tent lr=3", "unrecognized arguments: lr=3"),
-        ("run dab --severity 6", "argument --severity: invalid choice: 6"),
-        ("data imagenet", "invalid choice: 'imagenet'"),
-        ("benhc", "invalid choice: 'benhc'"),
+        ("run dab --severity 6", "unknown --severity '6'; available: 1, 2, 3, 4, 5"),
+        ("data imagenet", "unknown command 'imagenet'; available: list, get, check, corrupt"),
+        ("benhc", "unknown command 'benhc'; did you mean 'bench'?"),
+        ("bench --sed 1", "unrecognized arguments: --sed 1; did you mean --seeds?"),
+        ("bench --methods=tent", "unrecognized arguments: --methods=tent; did you mean --method?"),
+        ("run tent --seeds 1", "unrecognized arguments: --seeds 1; did you mean --seed?"),
+        ("data chek", "unknown command 'chek'; did you mean 'check'?"),
+        ("data check imagenet-r --rot x --root y", "unrecognized arguments: --rot x; did you mean"),
+        ("run tent --precision bf15", "unknown --precision 'bf15'; did you mean 'bf16'?"),
     ],
 )
 def test_what_cannot_be_parsed_is_named_below_the_usage(arguments, culprit, capsys):
@@ -284,7 +290,7 @@ def test_run_prints_and_writes_its_tables(tmp_path, capsys):
         for error in result["errors"].values():
             assert f" {error:.1f} " in captured.out
     assert "contr" in captured.out  # errors by domain
-    assert "Error in %, mean ± standard deviation over the seeds. ↑: worse" in captured.out
+    assert "Error in %, one seed. ↑: worse" in captured.out
     assert "Tables written to results/table.md, " in captured.out
     assert numbers(Path("results")) == {name: r["error"] for name, r in results.items()}
     assert len(json.loads(Path("results/table.json").read_text())) == 2
@@ -487,7 +493,7 @@ def test_a_signal_leaves_a_run_that_goes_on_and_ends_with_the_same_bits(kind, se
         text=True,
         start_new_session=True,  # a group of its own, as a terminal makes one
     )
-    while not (list(out.glob("*/result.json")) and under_way(out)):
+    while not (list(out.glob("*/result.json")) and in_progress(out)):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     send(process.pid, kind)

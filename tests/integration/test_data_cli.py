@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 import signal
@@ -69,6 +70,17 @@ def test_check_prints_a_table_of_what_is_fine(photos, workers, capsys):
     assert [cell.strip() for cell in row.strip("│").split("│")] == ["photos", "71", "2"]
     assert captured.out.startswith(f"folder in {photos}\n")
     assert captured.err == ""
+
+
+def test_check_prints_json_for_scripts(photos, capsys):
+    command = ["data", "check", "folder", "--root", str(photos), "--workers", "0", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "name": "folder",
+        "root": str(photos),
+        "complete": True,
+        "domains": {"photos": {"images": 71, "classes": 2}},
+    }
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

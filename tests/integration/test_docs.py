@@ -42,11 +42,14 @@ def _own_generator():
 
 
 @pytest.mark.usefixtures("_own_generator")
-def test_the_example_of_the_readme_adapts():
-    (example,) = blocks("README.md", "python")
+def test_the_examples_of_the_readme_adapt():
+    short, example = blocks("README.md", "python")
     names: dict[str, Any] = {}
     torch.manual_seed(0)
     exec(example, names)
+    shown = {"model": names["zoo"].load("glyphs"), "stream": names["noisy"].split(64)}
+    exec(short, shown)
+    assert shown["adapter"].totals == names["adapter"].totals
     adapted, source = names["adapter"], dab.create("source", names["zoo"].load("glyphs"))
     glyphs = names["Glyphs"].of_split("test", 2000)
     last, labels = names["noisy"][-500:], torch.as_tensor(glyphs.labels[-500:])
@@ -56,7 +59,7 @@ def test_the_example_of_the_readme_adapts():
     assert errors[1] > 0.6
 
 
-def test_the_quickstart_has_the_example_of_the_readme():
+def test_the_quickstart_has_the_examples_of_the_readme():
     assert blocks("docs/index.md", "python") == blocks("README.md", "python")
 
 
@@ -82,6 +85,16 @@ def test_the_example_of_the_production_guide_resumes(tmp_path, monkeypatch):
     exec(example, names)
     images = torch.rand(32, 3, 8, 8)
     assert torch.equal(names["resumed"](images), names["adapter"](images))
+
+
+@pytest.mark.usefixtures("_own_generator")
+def test_the_examples_of_the_guard_run(capsys):
+    names: dict[str, Any] = {}
+    for example in blocks("docs/guard.md", "python"):
+        exec(example, names)
+    assert names["adapter"].guard is not None
+    assert "healthy" in capsys.readouterr().out
+    assert names["monitor"].lower.count
 
 
 def test_the_make_targets_of_the_documents_exist():

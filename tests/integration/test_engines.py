@@ -35,7 +35,7 @@ from dab.cli import main
 from dab.streams import Setting
 from dab.utils import files
 from tests.support.benchmark_task import assert_same_runs, tiny_cell
-from tests.support.cli import error_of, under_way
+from tests.support.cli import error_of, in_progress
 
 ROOT = Path(__file__).parent.parent.parent
 PLUGIN = "tests.support.engine_task"
@@ -173,8 +173,8 @@ def test_a_source_that_fails_fails_its_stream_alone(tmp_path):
 
 
 def test_a_damaged_result_is_a_failure_of_its_cell(tmp_path):
-    (jobs := grid(tmp_path, "tent", "lame"))[0].run()
-    result = jobs[1].run()
+    jobs = grid(tmp_path, "tent", "lame")
+    _, result, _ = dispatch(jobs, Turns(room=2), View())
     (file,) = [f for f in tmp_path.glob("*/result.json") if '"method": "tent"' in f.read_text()]
     file.write_text("{}")
     view = View()
@@ -289,7 +289,9 @@ class Watching(View):
 def test_a_run_that_another_process_makes_waits_while_others_run(tmp_path):
     jobs = grid(tmp_path, "note", "lame")
     source = jobs[0].run()
-    claim = claims.try_claim(tmp_path / jobs[1].card(jobs[1].stream(), source.error).run_id)
+    claim = claims.try_claim(
+        tmp_path / replace(jobs[1], source_error=source.error).card(jobs[1].stream()).run_id
+    )
     assert claim is not None
     view, engine = Watching(claim), Turns(room=1)
     assert len(dispatch(jobs, engine, view)) == 3
@@ -411,9 +413,9 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> Any:
     return found
 
 
-def two_under_way(out: Path) -> bool:
+def two_in_progress(out: Path) -> bool:
     """Whether the source is through, and two other runs have begun."""
-    return bool(list(out.glob("*/result.json"))) and len(under_way(out)) == 2
+    return bool(list(out.glob("*/result.json"))) and len(in_progress(out)) == 2
 
 
 @pytest.fixture(scope="module")
@@ -446,7 +448,7 @@ def finish(out: Path, whole: Path, *options: str) -> str:
 def test_ctrl_c_leaves_checkpoints_and_the_same_command_goes_on(tmp_path, whole):
     out = tmp_path / "out"
     with bench(out, "--jobs", "2", seconds=2) as process:
-        wait_for(lambda: two_under_way(out), process)
+        wait_for(lambda: two_in_progress(out), process)
         workers = descendants(process)
         os.killpg(process.pid, signal.SIGINT)
         printed, errors = process.communicate(timeout=PATIENCE)
@@ -455,7 +457,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_goes_on(tmp_path, whole)
     *_, line = errors.splitlines()
     assert line == "dab: stopped with 2 active runs; rerun the same command to resume"
     assert "Traceback" not in errors
-    assert len(under_way(out)) == 2
+    assert len(in_progress(out)) == 2
     assert not list(out.glob("*/*.part"))
     assert psutil.wait_procs(workers, timeout=10)[1] == []
     finish(out, whole, "--jobs", "2")
@@ -463,7 +465,8 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_goes_on(tmp_path, whole)
 
 def test_workers_whose_parent_is_killed_leave_checkpoints_and_end(tmp_path, whole):
     out = tmp_path / "out"
-    with bench(out, "--jobs", "2", "--checkpoint-every", "1000", seconds=2) as process:
+    # Long enough that the second worker has started before the first has finished.
+    with bench(out, "--jobs", "2", "--checkpoint-every", "1000", seconds=6) as process:
         progress = re.compile(r'"seen": (\d+)')
 
         def seen() -> bool:
@@ -474,7 +477,7 @@ def test_workers_whose_parent_is_killed_leave_checkpoints_and_end(tmp_path, whol
         workers = descendants(process)
         process.kill()
         assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
-    assert len(under_way(out)) == 2
+    assert len(in_progress(out)) == 2
     finish(out, whole, "--jobs", "1")
 
 
@@ -496,7 +499,7 @@ def test_ray_goes_on_after_a_killed_worker_and_after_ctrl_c(tmp_path, whole):
     out = tmp_path / "out"
     options = ["--engine", "ray", "--jobs", "2"]
     with bench(out, *options, seconds=2) as process:
-        wait_for(lambda: two_under_way(out), process)
+        wait_for(lambda: two_in_progress(out), process)
         everything = descendants(process)
         assert all(
             connection.laddr.ip.removeprefix("::ffff:") == "127.0.0.1"
@@ -514,7 +517,7 @@ def test_ray_goes_on_after_a_killed_worker_and_after_ctrl_c(tmp_path, whole):
         assert psutil.wait_procs(everything, timeout=30)[1] == []
     assert len(re.findall(r"^slow.*resuming from its checkpoint$", errors, re.M)) == 1, errors
     assert "rerun the same command to resume" in errors
-    assert len(under_way(out)) == 2
+    assert len(in_progress(out)) == 2
     finish(out, whole, *options)
 
 
@@ -526,13 +529,13 @@ def test_slurm_stops_in_good_order_and_goes_on(tmp_path, whole):
     out = tmp_path / "out"
     options = ["--engine", "slurm", "--address", "local", "--jobs", "2"]
     with bench(out, *options, seconds=2) as process:
-        wait_for(lambda: two_under_way(out), process)
+        wait_for(lambda: two_in_progress(out), process)
         everything = descendants(process)
         os.kill(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130, errors
         assert psutil.wait_procs(everything, timeout=30)[1] == []
-    assert len(under_way(out)) == 2
+    assert len(in_progress(out)) == 2
     finish(out, whole, *options)
 
 
@@ -588,7 +591,7 @@ def test_the_view_counts_runs_and_images(monkeypatch, capsys, tmp_path):
         ("--engine ray --address 127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9: "),
         ("--engine ray --slurm partition=a", "--slurm requires engine slurm"),
         ("--address nowhere", "--address requires engine ray or slurm"),
-        ("--engine inline --jobs 2", "the engine inline runs one job at a time, not 2"),
+        ("--engine inline --jobs 2", "the inline engine runs one job at a time, not 2"),
         ("--gpus-per-run 1", "--gpus-per-run requires engine ray or slurm"),
     ],
 )

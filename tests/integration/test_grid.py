@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import dab
-from dab.benchmark import Compute, Grid, GridResults, Method, results, run, run_grid, suite
+from dab.benchmark import Compute, Grid, GridResults, Method, results, run_grid, suite
 from dab.benchmark.engines import ENGINES
 from dab.benchmark.engines.view import View
 from dab.benchmark.tasks import TASKS, task_factory
@@ -22,7 +22,7 @@ from dab.cli import main
 from dab.cli.names import NAMES
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.streams import Setting, Shard
-from tests.support.benchmark_task import tiny_task
+from tests.support.benchmark_task import run, tiny_task
 from tests.support.cli import error_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -71,7 +71,7 @@ def test_a_single_method_needs_no_list(method):
     ],
 )
 def test_repeated_values_are_refused(axis, values):
-    with pytest.raises(ValueError, match=f"{axis} has {values[0]} more than once"):
+    with pytest.raises(ValueError, match=f"duplicate value in {axis}: {values[0]}"):
         tiny_grid("tent", **{axis: values})
 
 
@@ -114,6 +114,15 @@ def test_pieces_of_a_stream_are_cells_of_their_own():
         ({"seeds": []}, "seeds must be a non-empty list"),
         ({"settings": ["continal"]}, "unknown setting 'continal'; did you mean 'continual'"),
         ({"corruptions": ["snoww"]}, "unknown corruption 'snoww'; did you mean 'snow'"),
+        (
+            {"data": ["imagenet-c image_lists=x"]},
+            "unknown imagenet-c option 'image_lists'; did you",
+        ),
+        ({"data": ["imagenet-c image_list"]}, "write an option of imagenet-c as NAME=VALUE"),
+        (
+            {"data": ["imagenet-c", "imagenet-c image_list=x"]},
+            "duplicate value in data: imagenet-c",
+        ),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"partial": True}, "--partial does not apply to glyphs"),
         ({"methods": {"mixed": ["tent"]}}, "the grid has no methods for correlated"),
@@ -129,6 +138,14 @@ def test_each_data_set_gets_the_options_that_it_takes(tmp_path):
     recipes = grid.recipes()
     assert [recipes[name].root for name in grid.data] == [None, tmp_path, tmp_path]
     assert [recipes[name].partial for name in grid.data] == [False, False, True]
+
+
+def test_a_data_set_gets_its_own_options():
+    grid = Grid(data=["imagenet-c 'image_list=my names.txt'", "imagenet-r"])
+    recipes = grid.recipes()
+    assert recipes["imagenet-c"].options == {"image_list": Path("my names.txt").absolute()}
+    assert recipes["imagenet-r"].options == {}
+    assert {cell.data for cell in grid.cells()} == {"imagenet-c", "imagenet-r"}
 
 
 def test_published_learning_rates_are_those_of_the_methods():
@@ -162,12 +179,26 @@ def test_a_grid_gives_what_its_cells_give_alone(table, tmp_path):
     alone = [run(cell, tiny_task(), tmp_path / "alone") for cell in grid.cells()]
     assert [result.predictions for result in table.results] == [one.predictions for one in alone]
     assert table.failures == []
+    source, other, *others = (result.card.source_error for result in table.results)
+    assert source is other is None
+    assert others == [table.results[0].error, table.results[1].error] * 2
     assert [(row.method, row.seeds) for row in table.rows] == [
         ("source", (0, 1)),
         ("tent", (0, 1)),
         ("dab", (0, 1)),
     ]
     assert {r.card.run_id for r in results(tmp_path / "out")} == {r.card.run_id for r in alone}
+
+
+def test_options_that_do_not_fit_the_model_are_found_before_anything_runs(tmp_path):
+    grid = tiny_grid("tent", "eata features=hed", "dab capacity=8 features=nolayer", seeds=[0, 1])
+    expected = (
+        r"features='hed' is not a layer.* \(in 'eata features=hed', on tiny\)\n"
+        r"features='nolayer' is not a layer.*\(in 'dab capacity=8 features=nolayer', on tiny\)"
+    )
+    with pytest.raises(ValueError, match=rf"^{expected}$"):
+        run_grid(grid, tmp_path / "out", cache=tmp_path / "cache")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_grid_that_was_run_is_only_read(table, tmp_path):
@@ -182,6 +213,7 @@ def test_a_grid_that_was_run_is_only_read(table, tmp_path):
 
 
 def test_a_table_is_given_in_every_form(table, tmp_path):
+    assert repr(table) in table.to_markdown()
     rows = {row.method: row for row in table.rows}
     lines = list(csv.DictReader(table.to_csv().splitlines()))
     assert {line["method"]: float(line["error"]) for line in lines} == {
@@ -252,7 +284,7 @@ def test_results_are_the_same_in_memory_and_on_a_local_engine(tmp_path):
         view=View(),
     )
     assert [r.predictions for r in local.results] == [r.predictions for r in inline.results]
-    with pytest.raises(ValueError, match="exists in one process only: use the engine inline"):
+    with pytest.raises(ValueError, match="exists in one process only: use the inline engine"):
         run_grid(grid, "memory://grid/out", engine="local")
 
 
@@ -277,16 +309,17 @@ class Garden(TaskFactory):
 
     classes = 6
     takes = ("root",)
+    options = {"plants": int}
 
     def create(self, recipe):
-        tiny = tiny_task(samples=recipe.samples)
+        tiny = tiny_task(recipe.options["plants"], samples=recipe.samples)
         return Task("garden", tiny.data, tiny.model, tiny.model_card, None)
 
 
 @register_suite("harvest")
 def harvest():
     '''TENT in the garden.'''
-    return Grid(["tent"], data=["garden"], corruptions=["fog"], samples=20)
+    return Grid(["tent"], data=["garden plants=30"], corruptions=["fog"], samples=20)
 
 
 @register_engine("garden-engine")
@@ -314,6 +347,7 @@ def test_one_file_adds_a_data_set_a_suite_and_an_engine(tmp_path):
     (garden,) = [one for one in json.loads(listed.stdout) if one["name"] == "garden"]
     assert garden["summary"] == "Pictures from a garden."
     assert (garden["classes"], garden["takes"], garden["needs"]) == (6, ["root"], "nothing")
+    assert garden["options"] == ["plants"]
     found = dab_command(tmp_path, "bench", "--suite", "harvest", "--engine", "garden-engine", *own)
     assert found.returncode == 0, found.stderr
     assert [row["method"] for row in json.loads(found.stdout)] == ["source", "tent"]

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dab.benchmark import Result, run
+from dab.benchmark import Result
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.loggers import LOGGERS, create_logger
 from dab.benchmark.running.run import Interrupted
 from dab.cli import main
-from tests.support.benchmark_task import CORRUPTIONS, tiny_cell, tiny_task
+from tests.support.benchmark_task import CORRUPTIONS, run, tiny_cell, tiny_task
 
 CELL = tiny_cell("dab", "correlated")
 
@@ -78,20 +78,16 @@ def stop_after(batches: int):
     return watch
 
 
-def test_a_logger_is_told_of_every_window_of_one_run_after_the_other(tmp_path, cache):
+def test_a_logger_is_told_of_every_window_of_a_run(tmp_path, cache):
     diary = Diary()
     result = run(CELL, tiny_task(), tmp_path, cache=cache, loggers=[diary])
-    kinds = [entry[0] for entry in diary.told]
-    assert kinds == (["start"] + ["log"] * 15 + ["finish"]) * 2  # the source first
-    assert diary.told[0] == ("start", "source", 0)
-    assert diary.told[17:] == [
-        ("start", "dab", 0),
-        *diary.told[18:33],
-        ("finish", result.error),
-    ]
+    start, *windows, finish = diary.told
+    assert start == ("start", "dab", 0)
+    assert finish == ("finish", result.error)
+    assert [entry[0] for entry in windows] == ["log"] * 15
     expected = by_hand(result, tmp_path, cache)
     found: dict[str, dict[int, float]] = {}
-    for _, seen, metrics in diary.told[18:33]:
+    for _, seen, metrics in windows:
         for name, value in metrics.items():
             found.setdefault(name, {})[seen] = value
     assert found.keys() == expected.keys()
@@ -101,7 +97,6 @@ def test_a_logger_is_told_of_every_window_of_one_run_after_the_other(tmp_path, c
 
 def test_a_run_that_is_cut_short_and_goes_on_says_so(tmp_path, cache):
     diary = Diary()
-    run(CELL.source(), tiny_task(), tmp_path, cache=cache)
     watch = stop_after(6)
     with pytest.raises(Interrupted):
         run(CELL, tiny_task(), tmp_path, cache=cache, loggers=[diary], watch=watch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
@@ -229,8 +230,8 @@ def test_a_folder_of_ones_own_runs(tmp_path):
         ("--data imagenet-r --root {root} --partial --corruptions fog", "has no corruptions"),
         ("--data imagenet-r --root {root} --partial --severity 2", "or severities to choose from"),
         (
-            "--data imagenet-r --root {root} --image-list x",
-            "--image-list does not apply to imagenet-r, only to: imagenet-c",
+            "--data 'imagenet-r image_list=x' --root {root}",
+            "unknown imagenet-r option 'image_list'; available: none",
         ),
         ("--data imagenet-r --root {root} --source-images nowhere", "there is no folder "),
         (
@@ -246,7 +247,8 @@ def test_a_folder_of_ones_own_runs(tmp_path):
     ],
 )
 def test_bad_data_is_one_error_before_anything_runs(options, culprit, root, tmp_path, capsys):
-    arguments = ["--model", MODEL, *options.format(root=root).split(), "--out", str(tmp_path / "r")]
+    arguments = ["--model", MODEL, *shlex.split(options.format(root=root))]
+    arguments += ["--out", str(tmp_path / "r")]
     assert main(["bench", *arguments]) == 2
     captured = capsys.readouterr()
     assert culprit in captured.err
@@ -260,8 +262,8 @@ def test_more_classes_than_the_model_has_are_refused(tmp_path, capsys):
     )
     arguments = ["--data", "folder", "--root", str(tmp_path / "photos")]
     assert main(["bench", *arguments, "--model", f"{tmp_path}/six.py:load"]) == 2
-    assert "has a class 6, " in (error := capsys.readouterr().err)
-    assert error.endswith("has only 6, starting at 0\n")
+    assert "contains class index 6, but " in (error := capsys.readouterr().err)
+    assert error.endswith("has 6 classes (0 to 5)\n")
 
 
 def test_another_number_of_classes_than_imagenets_is_refused(root, tmp_path, capsys):
@@ -347,7 +349,7 @@ def test_the_papers_model_has_the_papers_preprocessing():
 def test_only_the_published_list_is_comparable(tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_text(f"{SHOWN[1]}/2.JPEG\n")
-    assert _published_as(replace(RECIPE, image_list=listed), PAPER_CARD) is None
+    assert _published_as(replace(RECIPE, options={"image_list": listed}), PAPER_CARD) is None
 
 
 @pytest.mark.parametrize(
@@ -423,9 +425,10 @@ def test_a_dry_run_says_what_the_suite_takes_without_any_data(capsys, tmp_path, 
     forwards = [float(row[4].replace(",", "")) for row in rows]
     assert forwards[-1] == pytest.approx(sum(forwards[:-1]), abs=5)
     text = " ".join(lines)
-    hours = [re.search(rf"{name}: ([\d,.]+) hours at [\d,]+ images/s", text)[1] for name in DATA]
-    total = re.search(r"Total: about ([\d,.]+) hours", text)[1]
-    numbers = [float(value.replace(",", "")) for value in [*hours, total]]
+    times = [re.search(rf"{name}: ([\d,.]+) (\w+) at [\d,.]+ images/s", text) for name in DATA]
+    times.append(re.search(r"Total: about ([\d,.]+) (\w+)", text))
+    units = {"hours": 1, "minutes": 1 / 60}
+    numbers = [float(found[1].replace(",", "")) * units[found[2]] for found in times]
     assert numbers[-1] == pytest.approx(sum(numbers[:-1]), abs=0.5)
     assert numbers[-1] > 0
     assert list(tmp_path.iterdir()) == []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dab.benchmark import run
 from dab.benchmark.results.errors import errors_by_window
 from dab.benchmark.results.result import Problem
 from dab.benchmark.running import recorder as record
@@ -21,8 +21,10 @@ from dab.benchmark.running.recorder import Recorder
 from dab.benchmark.running.run import Interrupted, identity_card
 from dab.buffers import BalancedPolicy, Buffer, ImageStorage, PBRSPolicy
 from dab.data.images import to_tensor
+from dab.outputs import Markov
+from dab.streams import Setting
 from dab.utils import files
-from tests.support.benchmark_task import tiny_cell, tiny_task
+from tests.support.benchmark_task import run, tiny_cell, tiny_task
 from tests.support.nets import CLASSES
 
 BUFFERED = ["dab", "note", "rotta"]
@@ -140,8 +142,51 @@ def test_pictures_are_small_and_in_color(shape, small):
 def test_methods_without_a_buffer_leave_none_of_it(method, tmp_path, cache):
     result = run(tiny_cell(method), tiny_task(), tmp_path, cache=cache)
     with np.load(tmp_path / result.card.run_id / "trace.npz") as trace:
-        assert not [name for name in trace if name.startswith(("buffer", "batch", "look", "shot"))]
+        noted = ("buffer", "batch", "look", "shot", "share", "span")
+        assert not [name for name in trace if name.startswith(noted)]
         assert trace["domain_sizes"].tolist() == [70, 70, 70]
+
+
+def with_output(method: str, output: str):
+    cell = tiny_cell(method, "correlated")
+    return replace(cell, options={**cell.options, "output": output})
+
+
+@pytest.mark.parametrize("window", ["", "+window:24"])
+def test_spans_and_shares_are_those_of_the_correction(window, monkeypatch, cache):
+    monkeypatch.setattr(record, "SPAN", 60)
+    cell, task = with_output("tent", "markov"), tiny_task()
+    cell = replace(cell, setting=Setting.parse(f"correlated{window}"))
+    stream = stream_of(cell, task, cache)
+    evaluation, recorder = Evaluation(cell, task, stream), Recorder(stream)
+    before: list[int] = []
+    shares = []
+    for number, batch in enumerate(stream):
+        evaluation.step(batch)
+        recorder.note(batch, evaluation)
+        new = stream.position(number + 1) - stream.position(number)
+        before += evaluation.adapter.uncorrected.argmax(dim=1).tolist()[-new:]
+        shares.append([round(1000 * x) for x in evaluation.adapter.output.shares().values()])
+    found = recorder.arrays()
+    assert found["shares_at"].tolist() == [stream.position(n + 1) for n in range(len(stream))]
+    assert found["shares"].tolist() == shares
+    places = [*range(5, 65), *range(75, 135), *range(145, 205)]  # around 35, 105 and 175 of 210
+    after = evaluation.predictions.tolist()
+    assert found["spans"].tolist() == [
+        [at, stream.labels[at], before[at], after[at]] for at in places
+    ]
+    assert before != after
+
+
+def test_a_correction_without_shares_leaves_spans_alone(tmp_path, cache):
+    result = run(with_output("source", "batch_prior"), tiny_task(), tmp_path, cache=cache)
+    with np.load(tmp_path / result.card.run_id / "trace.npz") as trace:
+        assert "spans" in trace
+        assert not [name for name in trace if name.startswith("share")]
+    result = run(with_output("source", "markov"), tiny_task(), tmp_path, cache=cache)
+    with np.load(tmp_path / result.card.run_id / "trace.npz") as trace:
+        assert trace["share_names"].tolist() == list(Markov().shares())
+        assert trace["shares"].shape == (len(trace["shares_at"]), len(trace["share_names"]))
 
 
 def test_the_trace_has_what_was_recorded(tmp_path, cache):
@@ -154,6 +199,8 @@ def test_the_trace_has_what_was_recorded(tmp_path, cache):
 @pytest.mark.parametrize("batches", [1, 5, 149, 150, 400, 5000])
 def test_there_are_about_150_looks_and_six_shots(batches):
     class Long:
+        samples = 64 * batches
+
         def __len__(self) -> int:
             return batches
 
@@ -231,16 +278,19 @@ def test_a_run_under_way_says_how_far_it_is(tmp_path, cache):
 def test_it_says_so_now_and_then_only(tmp_path, cache):
     cell, task = tiny_cell("tent"), tiny_task()
     stream = stream_of(cell, task, cache)
-    underway = ProgressFile(tmp_path / "run", identity_card(cell, task, stream, 1.0), stream)
-    predictions = torch.zeros(stream.samples, dtype=torch.int32)
+    progress = ProgressFile(tmp_path / "run", identity_card(cell, task, stream, 1.0), stream)
+    evaluation = Evaluation(cell, task, stream)
     file = tmp_path / "run" / PROGRESS
-    underway.tell(1, predictions)
-    underway.tell(2, predictions)
+    evaluation.done = 1
+    progress.tell(evaluation)
+    evaluation.done = 2
+    progress.tell(evaluation)
     assert json.loads(file.read_text())["seen"] == 16
-    underway.tell(3, predictions, now=True)
+    evaluation.done = 3
+    progress.tell(evaluation, now=True)
     assert json.loads(file.read_text())["seen"] == 48
-    underway.end()
-    underway.end()
+    progress.end()
+    progress.end()
     assert not file.exists()
 
 

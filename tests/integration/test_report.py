@@ -45,8 +45,16 @@ from dab.report.rows import PublishedError, ReportRow, smooth
 from dab.report.streams import StreamSection
 from dab.report.tables import make_tables
 from dab.streams import Setting, Shard
-from tests.support.benchmark_task import CORRUPTIONS, tiny_task
-from tests.support.report_runs import add_variants, make_pieces, make_runs, rewrite, save, take_back
+from tests.support.benchmark_task import CORRUPTIONS, run, tiny_cell, tiny_task
+from tests.support.report_runs import (
+    add_variants,
+    make_corrected,
+    make_pieces,
+    make_runs,
+    rewrite,
+    save,
+    take_back,
+)
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +343,9 @@ def test_runs_in_progress_are_shown_as_far_as_they_are(runs, out):
     assert len(found["rotta", 16].curve.raw) == 14
     assert finished["rotta", 16][1]["folder"] in {buffer.run for buffer in report.buffers}
     one = report.runs[finished["note", 16][0]["folder"]]
-    assert (one.state.seen, one.state.samples, one.state.time) == (96, 210, 5.0)
+    assert (one.state.seen, one.state.samples, one.state.silent) == (96, 210, 0)
+    later = gather(out, now=5.0 + 150).runs[finished["note", 16][0]["folder"]]
+    assert later.state.silent == 2
     assert one.state.share == pytest.approx(100 * 96 / 210)
     assert one.outcome is None
     assert "3 in progress" in report.headline
@@ -367,6 +377,11 @@ def fifo(folder: Path) -> None:
     os.mkfifo(folder / "result.json")
 
 
+def loop(path: Path) -> None:
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    path.symlink_to(path)
+
+
 DAMAGE = {
     "cut": lambda folder: (folder / "result.json").write_text("{"),
     "nothing": lambda folder: (folder / "result.json").write_text(""),
@@ -374,6 +389,8 @@ DAMAGE = {
     "nested": lambda folder: (folder / "result.json").write_text("[" * 100_000),
     "a list": lambda folder: (folder / "result.json").write_text("[]"),
     "a FIFO": fifo,
+    "a loop": lambda folder: loop(folder / "result.json"),
+    "a loop of folders": loop,
     "a folder": lambda folder: (
         (folder / "result.json").unlink(),
         (folder / "result.json").mkdir(),
@@ -799,7 +816,7 @@ def test_models_and_data_on_disk_are_in_the_command(model, data, words, report):
         ({"options": {"layers": [1, 2]}}, "option layers was [1, 2], which cannot be written"),
         ({"options": {"output": "two words"}}, "option output was 'two words', which cannot"),
         ({"data": ON_DISK_DATA, "source_images": "ab"}, "add --source-images with the folder"),
-        ({"data": ON_DISK_DATA | {"name": "imagenet-c"}}, "or --image-list if that was given"),
+        ({"data": ON_DISK_DATA | {"name": "imagenet-c"}}, "or the data set's image_list if"),
     ],
 )
 def test_what_a_card_does_not_say_is_said(change, note, report):
@@ -911,6 +928,37 @@ def test_no_name_of_a_method_is_in_the_page_or_its_code():
         assert not re.search(rf"\b({words})\b", text), file.name
 
 
+# The output correction
+
+
+def test_corrections_are_those_of_the_trace(tmp_path, monkeypatch):
+    runs = make_corrected(tmp_path)
+    found = gather(runs)
+    assert found.corrections_left_out == 0
+    views = {found.row(panel.row).label.options: panel for panel in found.corrections}
+    assert views.keys() == {"output=markov", "output=batch_prior"}
+    assert views["output=batch_prior"].view.shares is None
+    panel = views["output=markov"]
+    trace = read_trace(runs / panel.run)
+    (span,) = panel.view.spans
+    rows = zip(range(len(span.labels)), span.labels, span.before, span.after, strict=True)
+    assert [list(row) for row in rows] == trace["spans"].tolist()
+    wrong = [label != answer for label, answer in zip(span.labels, span.before, strict=True)]
+    assert span.error_before == pytest.approx(100 * np.mean(wrong))
+    shares = panel.view.shares
+    assert np.allclose(np.sum(shares.values, axis=0), 100, atol=0.3)
+    assert shares.names == tuple(trace["share_names"])
+    drawn = {file.stem for file in draw(found, tmp_path / "figures")}
+    for name in ("markov", "batch-prior"):
+        assert f"tiny-correlated-correction-source-output-{name}" in drawn
+    monkeypatch.setattr(assembling, "ROOM_FOR_CORRECTIONS", 10)
+    assert (gather(runs).corrections, gather(runs).corrections_left_out) == ((), 2)
+
+
+def test_runs_without_a_correction_have_no_view(report):
+    assert report.corrections == ()
+
+
 # Figures and tables for a paper
 
 
@@ -997,3 +1045,15 @@ def test_latex_has_the_numbers_of_the_rows(report):
         assert (r"\textbf" in line) == (row.scores.rank == 1)
     assert lines[2].startswith(r"TENT {\footnotesize lr=0.3} &  & \textcolor{red}")
     assert r"update\_every=16" in lines[3]
+
+
+def test_a_guarded_run_shows_what_its_guard_estimated(tmp_path):
+    cell = replace(tiny_cell("tent"), options={"lr": 0.3, "guard": True})
+    result = run(cell, tiny_task(), tmp_path / "runs", cache=tmp_path / "cache")
+    assert result.guard is not None
+    assert len(result.guard.estimates) == len(result.windows)
+    assert all(0 <= estimate <= 100 for estimate in result.guard.estimates)
+    (stream,) = gather(tmp_path / "runs").streams
+    (row,) = stream.rows
+    assert row.guard.rollbacks == result.guard.rollbacks
+    assert len(row.guard.estimates) == len(result.windows)

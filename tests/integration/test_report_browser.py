@@ -15,7 +15,7 @@ import pytest
 
 from dab.benchmark.results.result import results
 from dab.report import gather, render
-from tests.support.report_runs import make_pieces, make_runs, save
+from tests.support.report_runs import make_corrected, make_pieces, make_runs, save
 
 pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -63,6 +63,13 @@ def visit(request, browser: Browser, report: Path) -> Iterator[Visit]:
     assert visit.complaints == []
     assert {url.partition(":")[0] for url in visit.requests} <= {"file", "data"}
     context.close()
+
+
+def test_numbers_are_rounded_as_in_the_tables(visit):
+    values = [n / 8 for n in range(100)] + [n / 20 for n in range(100)]
+    assert visit.page.evaluate("values => values.map(fixed)", values) == [
+        f"{v:.1f}" for v in values
+    ]
 
 
 def methods(page: Page) -> list[str]:
@@ -129,6 +136,26 @@ def test_arrow_keys_walk_along_the_chart(visit):
     expect(tip).to_contain_text("gaussian noise, 0")
     page.keyboard.press("ArrowRight")
     expect(tip).to_contain_text("gaussian noise, 16")
+
+
+def test_a_correction_is_shown_with_the_true_labels(browser, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(render(gather(make_corrected(tmp_path))))
+    visit = Visit(browser.new_page())
+    visit.page.goto(file.as_uri())
+    inside = visit.page.locator("#correction")
+    rows = visit.page.locator("#correction-rows button")
+    rows.get_by_text("output=markov").click()
+    expect(inside.locator(".chart svg")).to_have_count(2)
+    expect(inside.locator(".chart").nth(0).locator("circle")).to_have_count(210)
+    inside.locator(".chart").nth(0).focus()
+    visit.page.keyboard.press("ArrowRight")
+    expect(visit.page.locator("#tip")).to_contain_text("before the correction")
+    visit.page.keyboard.press("Escape")
+    rows.get_by_text("output=batch_prior").click()
+    expect(inside.locator(".chart svg")).to_have_count(1)
+    assert visit.complaints == []
+    visit.page.close()
 
 
 def test_the_buffer_is_shown_beside_the_stream(visit):

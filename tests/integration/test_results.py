@@ -16,20 +16,21 @@ from typing import Any
 import pytest
 import torch
 
-from dab.benchmark import Result, results, run
+from dab.benchmark import Result, results
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import FILE, LARGEST, Problem, _checksum
 from dab.benchmark.running.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.run import Interrupted, identity_card
-from tests.support.benchmark_task import assert_same_runs, tiny_cell, tiny_task
+from tests.support.benchmark_task import SOURCE_ERROR, assert_same_runs, run, tiny_cell, tiny_task
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of tent and one of the source model."""
     folder = tmp_path_factory.mktemp("made")
-    run(tiny_cell("tent"), tiny_task(), folder / "out", cache=folder / "cache")
+    for method in ("source", "tent"):
+        run(tiny_cell(method), tiny_task(), folder / "out", cache=folder / "cache")
     return folder / "out"
 
 
@@ -106,7 +107,22 @@ def huge(file: Path) -> None:
     os.truncate(file, LARGEST + 1)
 
 
-@pytest.mark.parametrize("attack", [fifo, folder, device, huge])
+def loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+def loop_of_folders(file: Path) -> None:
+    shutil.rmtree(file.parent)
+    file.parent.symlink_to(file.parent)
+
+
+def nowhere(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file.with_name("gone"))
+
+
+@pytest.mark.parametrize("attack", [fifo, folder, device, huge, loop, loop_of_folders, nowhere])
 def test_odd_files_are_harmless(attack, out):
     file = file_of(out)
     attack(file)
@@ -258,18 +274,18 @@ def stop(cell: Any, seen: int, samples: int) -> None:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of tent that was stopped on its way."""
+    """A folder with a run of the source model, and one of tent that was stopped on its way."""
     out = tmp_path_factory.mktemp("stopped")
+    run(tiny_cell("source"), tiny_task(), out, cache=out / "cache")
     with pytest.raises(Interrupted):
         run(tiny_cell("tent"), tiny_task(), out, cache=out / "cache", watch=stop)
     shutil.rmtree(out / "cache")
     return out
 
 
-def card_of(cell: Any, out: Path, tmp_path: Path) -> RunCard:
-    (source,) = results(out)
+def card_of(cell: Any, tmp_path: Path) -> RunCard:
     task = tiny_task()
-    return identity_card(cell, task, stream_of(cell, task, tmp_path / "cache"), source.error)
+    return identity_card(cell, task, stream_of(cell, task, tmp_path / "cache"), SOURCE_ERROR)
 
 
 def test_a_checkpoint_of_other_options_is_refused(stopped, made, tmp_path, caplog):
@@ -327,7 +343,7 @@ def test_a_checkpoint_with_a_wrong_field_is_refused_even_if_signed(
     name, stopped, made, tmp_path, caplog
 ):
     out, cell = Path(shutil.copytree(stopped, tmp_path / "out")), tiny_cell("tent")
-    card = card_of(cell, out, tmp_path)
+    card = card_of(cell, tmp_path)
     state = load_checkpoint(out / card.run_id, card)
     assert state is not None
     TAMPERED[name](state)
@@ -351,7 +367,7 @@ def test_a_pipe_in_the_place_of_a_checkpoint_does_not_block(stopped, made, tmp_p
 def test_a_full_disk_says_so_and_the_run_resumes(stopped, made, tmp_path):
     """A limit on the size of files fails like a full disk, but with another number."""
     out, cell = Path(shutil.copytree(stopped, tmp_path / "out")), tiny_cell("tent")
-    folder = out / card_of(cell, out, tmp_path).run_id
+    folder = out / card_of(cell, tmp_path).run_id
     arguments = {"cache": tmp_path / "cache", "checkpoint_every": 2}
     stream = stream_of(cell, tiny_task(), tmp_path / "cache")
     for _ in stream:

@@ -31,14 +31,16 @@ from torch import Tensor, nn
 
 import dab
 from dab import registry
-from dab.benchmark import Cell, Clean, Result, Task, results, run
+from dab.benchmark import Cell, Clean, Result, Task, results
 from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
 from dab.benchmark.results.identity import DataCard, RunCard
 from dab.benchmark.running.checkpoint import CHECKPOINT
 from dab.benchmark.running.evaluation import stream_of
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
+from dab.benchmark.running.run import run as run_one
 from dab.outputs import BatchPrior
+from dab.outputs.output import OUTPUTS
 from dab.streams import Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
@@ -47,9 +49,11 @@ from dab.utils.imports import import_own
 from tests.support.benchmark_task import (
     CORRUPTIONS,
     OPTIONS,
+    SOURCE_ERROR,
     Pictures,
     assert_same_runs,
     pictures,
+    run,
     tiny_cell,
     tiny_task,
 )
@@ -239,7 +243,7 @@ def test_images_made_ahead_by_a_worker_give_the_same_numbers(tmp_path):
     assert_same_runs(tmp_path / "ahead" / "out", tmp_path / "in turn" / "out")
 
 
-# Runs that are there, and the source's
+# Runs that are there
 
 
 class Diary:
@@ -273,19 +277,10 @@ def test_a_second_run_reads_the_result(tmp_path, cache):
     assert file.stat().st_mtime_ns == written
 
 
-def test_the_source_runs_first_and_once_a_stream(tmp_path, cache):
-    diary = Diary()
-    found = {}
-    for seed in (0, 1):
-        for method in ("tent", "note", "source"):
-            cell = tiny_cell(method, seed=seed)
-            found[method] = run(cell, tiny_task(), tmp_path, cache=cache, watch=diary)
-        assert found["source"].card.source_error is None
-        for method in ("tent", "note"):
-            assert found[method].card.source_error == found["source"].error
-    once = ["source"] * BATCHES + ["tent"] * BATCHES + ["note"] * BATCHES
-    assert diary.methods == once * 2
-    assert len(list(results(tmp_path))) == 6
+@pytest.mark.parametrize(("method", "source_error"), [("tent", None), ("source", 50.0)])
+def test_a_run_that_is_compared_with_the_wrong_thing_is_named(method, source_error, tmp_path):
+    with pytest.raises(ValueError, match=rf"^{method}.*: source_error must be given for all runs"):
+        run_one(tiny_cell(method), tiny_task(), tmp_path, source_error=source_error)
 
 
 def test_results_are_those_of_the_finished_runs(tmp_path, cache):
@@ -526,11 +521,6 @@ def progress(started: _Run) -> list[Any]:
     return [adapter, evaluation.done, evaluation.seconds, evaluation.predictions, steps, recorded]
 
 
-def stopped_card(cell: Cell, task: Task, stream: Stream, stopped: Path) -> RunCard:
-    (source,) = results(stopped)
-    return identity_card(cell, task, stream, source.error)
-
-
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_no_single_wrong_bit_of_a_checkpoint_is_believed(place, bit, stopped, tmp_path, cache):
@@ -540,7 +530,7 @@ def test_no_single_wrong_bit_of_a_checkpoint_is_believed(place, bit, stopped, tm
     content = bytearray(file.read_bytes())
     content[int(place * len(content))] ^= 1 << bit
     (tmp_path / CHECKPOINT).write_bytes(content)
-    card = stopped_card(cell, task, stream, stopped)
+    card = identity_card(cell, task, stream, SOURCE_ERROR)
     assert _Run(cell, task, stream, card, file.parent).evaluation.done == 6
     found = _Run(cell, task, stream, card, tmp_path)
     assert same(progress(found), progress(_Run(cell, task, stream, card, tmp_path / "none")))
@@ -622,6 +612,9 @@ OTHER_WORD = {
     "admission": "running",
     "trigger": "any",
     "filling": "adapt",
+    "labels": "sequence",
+    "episodic": True,
+    "guard": "warn",
     "storage": "uint8",
     "device": "cpu",
     "output": "lame",
@@ -687,23 +680,34 @@ def test_a_result_is_compared_with_what_is_known_now(tmp_path, cache):
     assert run(tiny_cell("tent"), tiny_task(), tmp_path, cache=cache) == result
 
 
-METHOD = """
+OWN_METHOD = """
 import dab
 from dab.methods import TENT
 
-@dab.register("{name}")
+@dab.register("mine")
 class Mine(TENT):
-    mark = {text!r}
+    mark = {mark}
+"""
+OWN_OUTPUT = """
+from dab.outputs import BatchPrior, register_output
+
+@register_output("mine")
+class Mine(BatchPrior):
+    mark = {mark}
 """
 
 
-def test_a_method_that_is_written_anew_is_another_run(tmp_path, cache):
+@pytest.mark.parametrize(
+    ("text", "method", "options"),
+    [(OWN_METHOD, "mine", {}), (OWN_OUTPUT, "tent", {"output": "mine"})],
+)
+def test_own_code_that_is_rewritten_is_another_run(text, method, options, tmp_path, cache):
     file, keys = tmp_path / "mine.py", set()
-    with registry.METHODS.scope():
-        for text in ("Once.", "Twice."):
-            file.write_text(METHOD.format(name="mine", text=text))
+    with registry.METHODS.scope(), OUTPUTS.scope():
+        for mark in (1, 2):
+            file.write_text(text.format(mark=mark))
             import_own(str(file))
-            cell = Cell("mine", data="tiny", corruptions=CORRUPTIONS)
+            cell = Cell(method, options, data="tiny", corruptions=CORRUPTIONS)
             keys.add(card_of(cell, tiny_task(), cache).run_id)
     assert len(keys) == 2
 
@@ -758,7 +762,7 @@ def test_a_run_has_a_card_with_everything_and_a_folder_of_its_name(tmp_path, cac
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-    assert card.source_error == source.error
+    assert card.source_error == SOURCE_ERROR
     assert source.card.is_source
     assert not card.is_source
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dab
-from dab.benchmark import Cell, run
+from dab.benchmark import Cell
 from dab.benchmark.results.shards import pooled
 from dab.benchmark.results.summary import summarize
 from dab.benchmark.running.run import stream_of
 from dab.cli import main
 from dab.streams import Domain, Setting, Shard, Stream
-from tests.support.benchmark_task import CORRUPTIONS, pictures, tiny_cell, tiny_task
+from tests.support.benchmark_task import CORRUPTIONS, pictures, run, tiny_cell, tiny_task
 from tests.support.cli import HERE, STREAM, error_of
 
 KINDS = ["interleaved", "consecutive"]

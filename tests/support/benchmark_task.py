@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dab.benchmark import Cell, Clean, Task, TaskFactory, TaskRecipe, register_task
+from dab.benchmark import Cell, Clean, Result, Task, TaskFactory, TaskRecipe, register_task
+from dab.benchmark.running import run as running
 from dab.data.images import Indices, to_tensor
 from dab.streams import Setting
 from dab.utils.fingerprint import fingerprint
 from tests.support.nets import CLASSES, net, stream
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "brightness")
+SOURCE_ERROR = 50.0  # that `run` compares with
 
 # Options with which the methods do on a short stream what they do on a long one.
 OPTIONS = {
@@ -94,6 +96,12 @@ def tiny_cell(method: str, setting: str = "continual", *, seed: int = 0, severit
         corruptions=CORRUPTIONS,
         severity=severity,
     )
+
+
+def run(cell: Cell, task: Task, out: Path, **options: Any) -> Result:
+    """One run by itself: what it is compared with was not measured."""
+    source_error = None if cell.is_source else SOURCE_ERROR
+    return running.run(cell, task, out, source_error=source_error, **options)
 
 
 def by_method(out: Path) -> dict[str, dict[str, Any]]:

@@ -28,7 +28,7 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-def under_way(out: Path) -> list[Path]:
+def in_progress(out: Path) -> list[Path]:
     """The folders of runs that have left a checkpoint and no result yet."""
     begun = [file.parent for file in out.glob("*/checkpoint.pt")]
     return [folder for folder in begun if not (folder / "result.json").exists()]

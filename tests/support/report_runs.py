@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dab.benchmark import run
+from dab.benchmark import Cell, Job, TaskRecipe
+from dab.benchmark.engines import Resources, dispatch
+from dab.benchmark.engines.inline import Inline
+from dab.benchmark.engines.view import View
 from dab.benchmark.results.identity import RunCard
 from dab.benchmark.results.result import FILE, Result, results
 from dab.benchmark.running.progress_file import PROGRESS, Progress
 from dab.streams import Shard
 from dab.utils import files
 from dab.utils.typed_json import to_json
-from tests.support.benchmark_task import tiny_cell, tiny_task
+from tests.support.benchmark_task import tiny_cell
 
 # Two seeds of each on the sorted stream; on the shuffled one, one.
 CORRELATED = [
@@ -32,26 +35,37 @@ CORRELATED = [
 
 def make_runs(folder: Path) -> Path:
     """Run them; the folder of the results."""
-    out, task = folder / "tiny runs", tiny_task()
     cells = [
         replace(cell, options={**cell.options, **options})
         for seed in (0, 1)
         for method, options in CORRELATED
         for cell in [tiny_cell(method, "correlated", seed=seed)]
     ]
-    for cell in [*cells, tiny_cell("source"), tiny_cell("dab")]:
-        run(cell, task, out, cache=folder / "cache")
-    return out
+    return _run_all([*cells, tiny_cell("source"), tiny_cell("dab")], folder, "tiny runs")
+
+
+def make_corrected(folder: Path) -> Path:
+    """The source model with an output correction that has shares, and with one that has none."""
+    cell = tiny_cell("source", "correlated")
+    cells = [replace(cell, options={"output": output}) for output in ("markov", "batch_prior")]
+    return _run_all([cell, *cells], folder, "runs")
 
 
 def make_pieces(folder: Path, seeds: Sequence[int] = (0, 1)) -> Path:
     """DAB on a stream that is split over four, in pieces of 53, 53, 52 and 52 images."""
-    task = tiny_task()
-    for seed in seeds:
-        for shard in Shard.parse("4"):
-            cell = replace(tiny_cell("dab", "correlated", seed=seed), shard=shard)
-            run(cell, task, folder / "runs", cache=folder / "cache")
-    return folder / "runs"
+    cells = [
+        replace(tiny_cell(method, "correlated", seed=seed), shard=shard)
+        for seed in seeds
+        for shard in Shard.parse("4")
+        for method in ("source", "dab")
+    ]
+    return _run_all(cells, folder, "runs")
+
+
+def _run_all(cells: Sequence[Cell], folder: Path, name: str) -> Path:
+    jobs = [Job(cell, TaskRecipe("tiny"), folder / name, folder / "cache") for cell in cells]
+    dispatch(jobs, Inline(Resources()), View())
+    return folder / name
 
 
 def save(result: Result, out: Path) -> Path:

@@ -223,6 +223,35 @@ def with_slow_statistics(model: nn.Module, kind: str) -> nn.Module:
     return slow
 
 
+class SlowMixture(nn.Module):
+    """(1 - alpha) source + alpha batch, a channel at a time."""
+
+    def __init__(self, layer: nn.BatchNorm2d, alpha: float) -> None:
+        super().__init__()
+        self.layer, self.alpha = layer, alpha
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, alpha = self.layer, self.alpha
+        normalized = torch.empty_like(x)
+        for c in range(x.shape[1]):
+            values = x[:, c]
+            mean = values.sum() / values.numel()
+            variance = ((values - mean) ** 2).sum() / values.numel()
+            mean = (1 - alpha) * layer.running_mean[c] + alpha * mean
+            variance = (1 - alpha) * layer.running_var[c] + alpha * variance
+            scaled = (values - mean) / (variance + layer.eps) ** 0.5
+            normalized[:, c] = layer.weight[c] * scaled + layer.bias[c]
+        return normalized
+
+
+def mixture(model: nn.Module, alpha: float) -> nn.Module:
+    """The same net, whose BatchNorm layers normalize with (1 - alpha) source + alpha batch."""
+    for name, layer in list(model.named_children()):
+        if isinstance(layer, nn.BatchNorm2d):
+            setattr(model, name, SlowMixture(layer, alpha))
+    return model
+
+
 def slow_norms(model: nn.Module) -> dict[str, SlowBatchNorm]:
     return {name: m for name, m in model.named_modules() if isinstance(m, SlowBatchNorm)}
 

@@ -59,6 +59,9 @@ class SlowMarkov:
             k.score = Markov.patience * k.score + gain - Markov.delta * math.log(self.C)
             joint = [prior[c] * (p[c] / m[c]) ** k.tau for c in C]
             k.b = [value / sum(joint) for value in joint]
+        best = max(k.score for k in self.experts)
+        for k in self.experts:
+            k.score += min(max(best, -Markov.limit), Markov.limit) - best
         return [k.b for k in self.experts]
 
     def update_means(self, p: list[float]) -> None:
@@ -189,7 +192,7 @@ def test_runs_of_any_length_are_recognized(run):
     z = answers_to(chain, rng, 10)
     smooth, causal = (error(corrected(Markov(mode), z), chain) for mode in ("smooth", "filter"))
     assert smooth < 0.6 * error(z, chain)
-    assert causal < 0.9 * error(z, chain)
+    assert causal < 0.95 * error(z, chain)
 
 
 def test_the_weights_follow_a_stream_whose_order_changes():
@@ -202,6 +205,36 @@ def test_the_weights_follow_a_stream_whose_order_changes():
     assert none[1] < 0.01
     assert none[2] > 0.99
     assert len(output.names) == len(output.weights)
+
+
+@pytest.mark.parametrize(("stay", "sign"), [(0.0, -1), (0.98, 1)])
+def test_scores_reach_their_bound_and_no_further(stay, sign):
+    rng = np.random.default_rng(8)
+    output, best = Markov("filter"), []
+    for part in answers_to(labels(rng, 3000, 10, stay), rng, 10, signal=4).split(100):
+        output.correct(part, None)
+        best.append(sign * max(output.state_dict()["scores"]))
+    assert max(best) <= Markov.limit + 1e-9
+    assert max(best[-10:]) > 0.97 * Markov.limit
+
+
+def test_shares_add_up_the_weights_by_run_length():
+    rng = np.random.default_rng(9)
+    output = Markov()
+    assert output.shares() == {
+        "no order": 1,
+        "runs of about 2.5": 0,
+        "runs of about 10": 0,
+        "runs of about 200": 0,
+    }
+    corrected(output, answers_to(labels(rng, 1000, 10, 0.9), rng, 10))
+    weights = dict(zip(output.names, output.weights.tolist(), strict=True))
+    shares = output.shares()
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["runs of about 10"] == pytest.approx(
+        sum(weight for name, weight in weights.items() if name.endswith("stay 0.9"))
+    )
+    assert shares["runs of about 10"] > 0.5
 
 
 @pytest.mark.slow

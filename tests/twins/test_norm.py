@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
-from torch import Tensor, nn
 
 import dab
 from dab.testing import same
 from tests.support.nets import net, stream
-from tests.support.twins import with_slow_statistics
+from tests.support.twins import mixture, with_slow_statistics
 
 SIZES = (8, 5, 1, 8, 3)
-
-
-class SlowMixture(nn.Module):
-    """(1 - alpha) source + alpha batch, a channel at a time."""
-
-    def __init__(self, layer: nn.BatchNorm2d, alpha: float) -> None:
-        super().__init__()
-        self.layer, self.alpha = layer, alpha
-
-    def forward(self, x: Tensor) -> Tensor:
-        layer, alpha = self.layer, self.alpha
-        normalized = torch.empty_like(x)
-        for c in range(x.shape[1]):
-            values = x[:, c]
-            mean = values.sum() / values.numel()
-            variance = ((values - mean) ** 2).sum() / values.numel()
-            mean = (1 - alpha) * layer.running_mean[c] + alpha * mean
-            variance = (1 - alpha) * layer.running_var[c] + alpha * variance
-            scaled = (values - mean) / (variance + layer.eps) ** 0.5
-            normalized[:, c] = layer.weight[c] * scaled + layer.bias[c]
-        return normalized
-
-
-def mixture(model: nn.Sequential, alpha: float) -> nn.Module:
-    layers = [SlowMixture(m, alpha) if isinstance(m, nn.BatchNorm2d) else m for m in model]
-    return nn.Sequential(*layers)
 
 
 @pytest.mark.parametrize("kind", ["batch", "ema"])
@@ -53,7 +28,7 @@ def test_every_answer_equals_the_twin(kind):
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.7, 1.0])
 def test_a_mixture_with_the_source_equals_the_twin(alpha):
     model = net("batchnorm").double().eval()
-    twin = mixture(model, alpha)
+    twin = mixture(deepcopy(model), alpha)
     batches = stream(SIZES, dtype=torch.float64)
     expected = [twin(images) for images in batches]
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-import signal
-import sys
-import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -19,17 +16,26 @@ import dab
 from dab.adapter import Adapter
 from dab.outputs import outputs
 from dab.testing import same, stream
-from tests.support.adapters import quick
+from tests.support.adapters import METHODS, REPRESENTATIVES, quick
+from tests.support.interrupts import Interrupt, moments
 
-SOURCES = str(Path(dab.__file__).parent)
 SIZES = (8, 8, 5, 1, 8)
 
-OUTPUTS = [None, *outputs()]
-NETS = ["layernorm", "batchnorm"]
+# Every method on both nets, and among them every output.
+CASES = [
+    (method, net, output)
+    for (method, net), output in zip(
+        itertools.product(dab.methods(), ["layernorm", "batchnorm"]),
+        itertools.cycle([None, *outputs()]),
+        strict=False,
+    )
+]
 
 
 class Faulty(nn.Module):
     """A classifier that fails in a chosen forward or backward pass."""
+
+    interrupts: ClassVar[list[BaseException]] = []  # dropped in the middle of the next call
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -38,6 +44,7 @@ class Faulty(nn.Module):
         self.forwards_left = self.backwards_left = -1
 
     def forward(self, images: Tensor) -> Tensor:
+        self.interrupts.clear()
         self.forwards_left -= 1
         logits = self.model(images)
         if self.forwards_left == -1:
@@ -66,7 +73,7 @@ def everything(adapter: Adapter) -> Any:
                 (len(module._forward_hooks), len(module._forward_pre_hooks))
                 for module in adapter.model.modules()
             ],
-            "grad": torch.is_grad_enabled(),
+            "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         }
     )
 
@@ -84,20 +91,15 @@ def undisturbed(method: str, net: str, output: str | None) -> list[tuple[Tensor,
     return [(adapter(images), everything(adapter)) for images in stream(SIZES)]
 
 
-METHODS = [
-    (method, net, output)
-    for method in dab.methods()
-    for net in NETS
-    for output in (OUTPUTS if net == "layernorm" and method != "lame" else [None])
-]
-
-
 ERRORS = [RuntimeError, MemoryError, KeyboardInterrupt]
 
 
 @pytest.mark.parametrize(
     ("method", "net", "output", "error"),
-    [(*case, error) for case, error in zip(METHODS, itertools.cycle(ERRORS))],
+    [
+        pytest.param(*case, error, marks=() if case[0] in REPRESENTATIVES else pytest.mark.slow)
+        for case, error in zip(CASES, itertools.cycle(ERRORS), strict=False)
+    ],
 )
 def test_a_failure_in_any_forward_or_backward_changes_nothing(method, net, output, error):
     expected = undisturbed(method, net, output)
@@ -135,109 +137,95 @@ def test_a_failure_in_any_forward_or_backward_changes_nothing(method, net, outpu
     assert failures >= len(SIZES)
 
 
-class InterruptedAt:
-    """Raises KeyboardInterrupt at the n-th line that this package executes.
+def check_interrupts(
+    method: str, net: str, output: str | None, operation: str, most: int | None = None
+) -> int:
+    """Interrupt an operation at every moment, or at some; returns how often.
 
-    Not where locks are taken: Python looks for signals after calls, so never between the last call
-    in a `with` block and the release of its lock, but tracing gets in between.
+    Each KeyboardInterrupt lives until the model runs again, and with it all that it interrupted.
     """
-
-    LOCKING = ("enter", "lock_of")
-
-    def __init__(self, line: int) -> None:
-        self.line = line
-
-    def __enter__(self) -> InterruptedAt:
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        sys.settrace(None)
-
-    def _trace(self, frame: Any, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(SOURCES):
-            return None
-        if event == "line" and frame.f_code.co_name not in self.LOCKING:
-            self.line -= 1
-            if self.line < 0:
-                raise KeyboardInterrupt
-        return self._trace
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("method", "net", "output"), METHODS)
-def test_an_interrupt_at_any_line_leaves_a_call_as_before_or_after(method, net, output):
-    """Inserting, encoding, drawing, stepping, correcting, counting and rolling back included."""
-    expected = undisturbed(method, net, output)
-    adapter = make(method, net, output)
-    numbers = random.Random(f"{method} {net} {output}")
-    for images, (logits, after) in zip(stream(SIZES), expected, strict=True):
-        before = everything(adapter)
-        for line in sorted(numbers.sample(range(1500), 12)):
-            try:
-                with InterruptedAt(line):
-                    adapter(images)
-            except KeyboardInterrupt:
-                now = everything(adapter)
-            else:
-                now = everything(adapter)
-                assert same(now, after)
-            if same(now, after):
-                break
-            assert same(now, before), line
-        else:
-            assert same(adapter(images), logits)
-            assert same(everything(adapter), after)
-
-
-class Alarm:
-    """Raises KeyboardInterrupt in the main thread after some time, by a signal of the system."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __enter__(self) -> None:
-        self.previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, self.seconds)
-
-    def __exit__(self, *exception: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, self.previous)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("method", dab.methods())
-def test_signals_at_random_moments_leave_a_call_as_before_or_after(method):
-    net, output = "batchnorm", "causal_prior"
-    expected = undisturbed(method, net, output)
-    adapter = make(method, net, output)
-    numbers = random.Random(method)
+    work = OPERATIONS[operation]
+    numbers = random.Random(f"{method} {net} {output} {operation}")
+    adapter, other = make(method, net, output), make(method, net, output)
+    for images in stream((5, 8, 8)):
+        other(images)
+    saved = other.state_dict()
     interrupts = 0
-    batches = stream(SIZES)
-    while interrupts < 100:
-        adapter.reset()
-        for images, (logits, after) in zip(batches, expected, strict=True):
-            before = everything(adapter)
-            began = time.perf_counter()
-            copy.deepcopy(adapter)(images)
-            seconds = time.perf_counter() - began
-            for _ in range(4):
-                try:
-                    with Alarm(1e-6 + seconds * numbers.random()):
-                        adapter(images)
-                    now = after
-                except KeyboardInterrupt:
-                    interrupts += 1
-                    now = everything(adapter)
-                if same(now, after):
-                    break
-                assert same(now, before)
-            else:
-                assert same(adapter(images), logits)
-            assert same(everything(adapter), after)
+    for images in stream((8, 8)):
+        before, spare = everything(adapter), copy.deepcopy(adapter)
+        found = moments(lambda: work(adapter, images, saved))  # noqa: B023
+        after = everything(adapter)
+        if most is not None and len(found) > most:
+            found = numbers.sample(found, most)
+        for moment in found:
+            if not same(everything(adapter), before):
+                adapter = copy.deepcopy(spare)
+            try:
+                with Interrupt(moment):
+                    work(adapter, images, saved)
+            except KeyboardInterrupt as interrupt:
+                Faulty.interrupts.append(interrupt)
+                interrupts += 1
+                seen = copy.deepcopy(dict(adapter.model.state_dict()))
+                now = everything(adapter)
+                assert same(now, before) or same(now, after), moment
+                assert same(seen, now["model"]), moment  # also before another call could mend it
+        if not same(everything(adapter), after):
+            work(adapter, images, saved)
+        assert same(everything(adapter), after)
+    return interrupts
 
 
-@pytest.mark.parametrize("method", dab.methods())
+OPERATIONS: dict[str, Callable[[Adapter, Tensor, Any], Any]] = {
+    "call": lambda adapter, images, saved: adapter(images),
+    "predict": lambda adapter, images, saved: adapter.predict(images),
+    "reset": lambda adapter, images, saved: adapter.reset(),
+    "resume": lambda adapter, images, saved: adapter.load_state_dict(saved),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("method", "net", "output"), CASES)
+def test_an_interrupt_leaves_a_call_as_before_or_after(method, net, output):
+    """Inserting, encoding, drawing, stepping, correcting, counting and rolling back included."""
+    assert check_interrupts(method, net, output, "call", most=20) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_interrupt_leaves_other_operations_as_before_or_after(operation):
+    assert check_interrupts("rotta", "batchnorm", "markov", operation, most=40) > 40
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("method", "net", "output"), CASES)
+def test_an_interrupt_at_any_moment_leaves_a_call_as_before_or_after(method, net, output):
+    assert check_interrupts(method, net, output, "call")
+
+
+def test_a_block_ends_with_gradients_on_and_does_nothing_if_it_is_abandoned():
+    """An interrupt may leave the mode of a block inside it, or no end at all."""
+    adapter = make("sar", "layernorm", None)
+    trained = adapter.trained
+    source = copy.deepcopy(trained.source)
+    with torch.no_grad():
+        block = trained.moved(trained.source, 0.5)
+    with torch.enable_grad(), block:
+        assert not same([master.detach() for master in trained.masters], source)
+    assert same([master.detach() for master in trained.masters], source)
+    with torch.no_grad():
+        abandoned = trained.moved(trained.source, 0.5)
+        abandoned.__enter__()
+        trained.restore()
+        del abandoned
+    assert same([master.detach() for master in trained.masters], source)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_call_inside_a_call_is_refused_and_changes_nothing(method):
     """As a forward hook or a signal handler would do."""
     expected = undisturbed(method, "batchnorm", "causal_prior")
@@ -266,30 +254,28 @@ def test_a_call_inside_a_call_is_refused_and_changes_nothing(method):
     assert refused
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_handler_that_saves_inside_a_call_changes_nothing():
-    expected = undisturbed("dab", "batchnorm", None)
-    adapter = make("dab", "batchnorm", None)
+    images = stream((8,))[0]
+    twin = make("dab", "batchnorm", None)
+    before = twin.state_dict()
+    found = moments(lambda: twin(images))
+    after = twin.state_dict()
     handled: list[str] = []
 
-    def handler(*_: Any) -> None:
+    def save() -> None:
         try:
-            adapter.state_dict()
+            assert same(adapter.state_dict(), before) or same(adapter.state_dict(), after)
             handled.append("saved")
         except RuntimeError:
             handled.append("refused")
 
-    previous = signal.signal(signal.SIGALRM, handler)
-    try:
-        for number in range(20):
-            adapter.reset()
-            for images, (logits, after) in zip(stream(SIZES), expected, strict=True):
-                signal.setitimer(signal.ITIMER_REAL, 2e-4 + 2e-4 * number)
-                assert same(adapter(images), logits)
-                assert same(adapter.state_dict(), after["state"])
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    assert "refused" in handled
+    for moment in found[::10]:
+        adapter = make("dab", "batchnorm", None)
+        with Interrupt(moment, save):
+            adapter(images)
+        assert same(adapter.state_dict(), after)
+    assert {"refused", "saved"} == set(handled)
 
 
 def test_a_second_interrupt_during_the_rollback_waits_for_its_end(monkeypatch):

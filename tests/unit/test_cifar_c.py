@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import numpy as np
@@ -102,6 +103,7 @@ def test_what_is_missing_is_named(data):
         ("fog", PIXELS[:-1], r"5 severities of 200 images; got uint8 \(999, 32, 32, 3\)"),
         ("fog", PIXELS.transpose(0, 3, 1, 2), r"got uint8 \(1000, 3, 32, 32\)"),
         ("fog", PIXELS.astype(np.float32), "got float32"),
+        ("fog", np.asfortranarray(PIXELS), r"got uint8 \(1000, 32, 32, 3\)"),
         ("labels", np.zeros(IMAGES, np.uint8), r"got uint8 \(200,\)"),
         ("labels", np.zeros(5 * IMAGES), "got float64"),
         ("labels", np.zeros(5 * IMAGES, np.uint8), "200 of class 0, 0 of class 1"),
@@ -122,6 +124,18 @@ def test_truncated_files_are_refused(data, file, keep):
     path.write_bytes(path.read_bytes()[: min(keep, path.stat().st_size - 1)])
     with pytest.raises(ValueError, match=rf"{file}\.npy is damaged or incomplete"):
         CIFARC(name, folder, "fog", 5)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 3000])
+def test_a_file_that_is_truncated_under_a_running_process_is_named(data, keep):
+    name, folder, _ = data
+    images = CIFARC(name, folder, "fog", 5)
+    opened = cifar_c._mapped(folder / "fog.npy", np.uint8, (32, 32, 3))
+    os.truncate(folder / "fog.npy", keep)
+    with pytest.raises(ValueError, match=r"fog\.npy is damaged or incomplete"):
+        images.batch([0])
+    with pytest.raises(ValueError, match=r"fog\.npy was truncated: unpack the archive again"):
+        cifar_c._rows(opened, [3, 4])  # as if between the two steps of a batch
 
 
 def test_pickled_objects_are_refused(data):

@@ -8,17 +8,28 @@ from itertools import product
 import pytest
 
 import dab
-from dab.testing import checks
-from tests.support.adapters import CASES
+from dab.testing import Case, checks
+from tests.support.adapters import CASES, QUICK, REPRESENTATIVES
 
+OPTIONS = [  # that change how a call is made
+    Case("tent", {"steps": 3, "lr": 0.01}, "batchnorm"),
+    Case("cotta", {**QUICK["cotta"], "steps": 2, "episodic": True}, "layernorm"),
+    Case("dab", {**QUICK["dab"], "steps": 2}, "layernorm"),
+]
 LONG = {"check_grad_modes", "check_memory_is_bounded", "check_precisions"}
+FIRST = "check_adapts_and_counts"
 
 
 def promises() -> Iterator[object]:
-    for check, case in product(checks(), CASES):
-        slow = check.__name__ in LONG or case.net == "groupnorm"  # it adapts as layernorm does
+    """`make quick` runs one check for each method, and all of them but the long ones for two."""
+    for check, case in product(checks(), CASES + OPTIONS):
+        chosen = check.__name__ == FIRST or case.method in REPRESENTATIVES
+        slow = not chosen or check.__name__ in LONG
+        slow = slow or case.net == "groupnorm"  # it adapts as layernorm does
         marks = [pytest.mark.slow] if slow else []
-        yield pytest.param(check, case, marks=marks, id=f"{check.__name__}-{case}")
+        yield pytest.param(
+            check, case, marks=marks, id=f"{check.__name__}-{case}{' steps' * (case in OPTIONS)}"
+        )
 
 
 @pytest.mark.parametrize(("check", "case"), list(promises()))
@@ -26,8 +37,8 @@ def test_every_method_keeps_the_contract(check, case):
     check(case)
 
 
-def test_the_long_checks_exist():
-    assert {check.__name__ for check in checks()} > LONG
+def test_the_named_checks_exist():
+    assert {check.__name__ for check in checks()} > {FIRST, *LONG}
 
 
 def test_few_methods_train_nothing():

@@ -12,7 +12,7 @@ from torch import nn
 
 import dab
 from dab.testing import SIZE, net, same, stream
-from tests.support.adapters import quick
+from tests.support.adapters import METHODS, quick
 
 
 def eight_bit() -> torch.Tensor:
@@ -163,7 +163,7 @@ def test_outputs_take_float64_logits_of_a_float32_model(method, output):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", dab.methods())
+@pytest.mark.parametrize("method", METHODS)
 def test_a_compiled_adapter_gives_the_same_answers(method):
     adapter = quick(method, "layernorm").adapter()
     twin = quick(method, "layernorm").adapter()
@@ -173,6 +173,26 @@ def test_a_compiled_adapter_gives_the_same_answers(method):
     assert same(adapter.state_dict(), twin.state_dict())
 
 
+@pytest.fixture
+def fresh_compiler():
+    """After eight graphs of one function, torch runs it eagerly; other tests have made some."""
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_an_adapter_is_not_one_graph_and_the_error_says_what_to_compile():
+    adapter = dab.create("source", net("layernorm"))
+    compiled = torch.compile(adapter, backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"compile the model instead"):
+        compiled(stream()[0])
+    assert adapter.totals.calls == 0
+    whole = dab.create(
+        "source", torch.compile(net("layernorm").eval(), backend="eager", fullgraph=True)
+    )
+    torch.testing.assert_close(whole(stream()[0]), adapter(stream()[0]))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_model_stays_compiled_inside_an_adapter():
     graphs = []
 

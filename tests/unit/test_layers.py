@@ -64,7 +64,7 @@ def test_tokens_positions_and_layer_scales_do_not_count():
     assert left_out(model) == {"cls_token", "pos_embed", *names}
 
 
-@pytest.mark.parametrize("method", ["cotta", "adacontrast"])
+@pytest.mark.parametrize("method", ["cotta", "memo", "adacontrast"])
 def test_methods_that_train_all_weights_leave_the_rest_alone(method):
     model = Scaled()
     adapter = dab.create(method, model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import typing
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 import dab
+from dab.common import DEFAULTS, Training
 from dab.outputs import outputs
 from dab.outputs.output import OUTPUTS
 from dab.parts.options import Option, check_options, options_of
@@ -29,6 +32,8 @@ NONSENSE: dict[str, list[Any]] = {
     "fisher_weight": NUMBERS,
     "margin": NUMBERS,
     "rho": NUMBERS,
+    "spread": NUMBERS,
+    "budget": [*NUMBERS, 0, 1.01, 1e300],
     "entropy_below": NUMBERS,
     "entropy_weight": NUMBERS,
     "noise": [*NUMBERS, 0],
@@ -39,11 +44,13 @@ NONSENSE: dict[str, list[Any]] = {
     "floor": [*NUMBERS, 0],
     "trust_from": [*NUMBERS, 0.2],
     "trust_fully": [*NUMBERS, 0, 0.01],
+    "episodic": [1, 0, "x", None, [], 0.5],
     "resized_crop": [1, 0, "x", None, [], 0.5],
     "seed": [math.nan, -1, 2**64, 1.0, "x", None, [], True],
     "admission": ["x", "", 1, math.nan, [], True],
     "trigger": ["x", "", None, 1, math.nan, [], True],
     "filling": ["x", "", None, 1, math.nan, [], True],
+    "labels": ["x", "", None, 1, math.nan, [], True],
     "storage": ["x", "", None, 1, math.nan, [], True],
     "mode": ["x", "", None, 1, math.nan, [], True],
     "affinity": ["x", "", None, 1, math.nan, [], True],
@@ -54,6 +61,7 @@ NONSENSE: dict[str, list[Any]] = {
     "output": ["x", "", 1, math.nan, [], True],
     "features": ["x", 1, math.nan, [], True],
     "source_images": ["x", 1, math.nan, True],
+    "guard": ["x", "", None, 1, math.nan, []],
 }
 for share in (
     "teacher",
@@ -71,7 +79,7 @@ for decay in ("decay", "long_decay", "patience"):
 WHOLE = [*NUMBERS, 0, 1.0, 8.5, 10**30, "8"]
 for count in ("capacity", "batch_size", "update_every", "queue", "neighbors", "augmentations"):
     NONSENSE[count] = WHOLE
-for count in ("fisher_images", "rounds", "reset_every", "patches", "supports"):
+for count in ("fisher_images", "steps", "rounds", "reset_every", "patches", "supports"):
     NONSENSE[count] = WHOLE
 NONSENSE["refine_after"] = [value for value in WHOLE if value is True or value != 0]
 
@@ -132,8 +140,11 @@ def test_methods_from_elsewhere_have_their_types_checked():
             mode: str = "a",
             extra: Unknown = None,  # noqa: F821
         ) -> None:
-            super().__init__(model, {}, torch.optim.SGD)
+            super().__init__(model)
             self.strength = strength
+
+        def trainable(self, model):
+            return {}
 
         def adapt(self, images, logits):
             return logits
@@ -144,6 +155,47 @@ def test_methods_from_elsewhere_have_their_types_checked():
             Own(net("layernorm"), **{name: value})
     adapter = Own(net("layernorm"), strength=1, extra=object())
     assert adapter.options == {"strength": 1.0, "rounds": 2, "fast": False, "mode": "a"}
+
+
+def test_help_shows_the_common_options_with_the_defaults_of_the_method():
+    shown = inspect.signature(dab.method("rotta")).parameters
+    assert list(shown)[:2] == ["model", "capacity"]
+    assert list(shown)[-11:] == list(DEFAULTS)
+    assert all(option.kind is option.KEYWORD_ONLY for option in list(shown.values())[-11:])
+    assert (shown["lr"].annotation, shown["lr"].default) == ("Rate", 1e-3)
+    assert str(shown["statistics"]).endswith("Literal['robust']] = 'robust'")
+    assert [*inspect.signature(dab.method("source")).parameters][1:] == list(DEFAULTS)[7:]
+    assert "output" not in inspect.signature(dab.method("lame")).parameters
+
+
+def test_published_values_are_inherited_and_given_ones_come_first():
+    class Slower(dab.method("rotta")):
+        published = Training(lr=1e-5)
+
+    class Faster(Slower):
+        def __init__(self, model, **common: Unpack[Training[typing.Any]]) -> None:
+            super().__init__(model, **{**common, "lr": 2 * common["lr"]})
+
+    adapter = Slower(net("layernorm"), momentum=0.5)
+    chosen = {"optimizer": "adam", "lr": 1e-5, "momentum": 0.5, "statistics": "robust"}
+    assert adapter.options.items() >= chosen.items()
+    (group,) = adapter.trained.optimizer.param_groups
+    assert (type(adapter.trained.optimizer), group["lr"]) == (torch.optim.Adam, 1e-5)
+    assert group["betas"] == (0.5, 0.999)
+    (group,) = Faster(net("layernorm")).trained.optimizer.param_groups
+    assert group["lr"] == 2e-5
+    with pytest.raises(ValueError, match="lr must be a number greater than 0"):
+        Slower(net("layernorm"), lr=-1)
+
+
+@pytest.mark.parametrize("annotation", [inspect.Parameter.empty, "Any", "Unpack[Missing]"])
+def test_options_that_nobody_declares_are_refused_when_the_class_is_defined(annotation):
+    def init(self, model, **others):
+        raise NotImplementedError
+
+    init.__annotations__ = {} if annotation is inspect.Parameter.empty else {"others": annotation}
+    with pytest.raises(TypeError, match=r"Mine: .*\*\*others .* annotate it as Unpack\[Training\]"):
+        type("Mine", (dab.Adapter,), {"__init__": init})
 
 
 def test_an_option_without_an_annotation_takes_anything():

@@ -46,7 +46,7 @@ def row(
     label = Label(name, "", name, name, name, 0)
     curve = Curve((), ())
     return ReportRow(
-        name, name, label, name == "Source", None, (), in_progress, curve, None, scores
+        name, name, label, name == "Source", None, (), in_progress, curve, None, None, scores
     )
 
 

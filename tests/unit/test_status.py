@@ -8,10 +8,14 @@ import torch
 import dab
 from dab.parts.options import options_of
 from dab.testing import net, run, stream
-from tests.support.adapters import quick
+from tests.support.adapters import METHODS, quick
 
 UNTRAINED = {"source", "lame", "norm"}
-TRAINED = [m for m in dab.methods() if "lr" in {o.name for o in options_of(dab.method(m))}]
+TRAINED = [
+    method
+    for method in METHODS
+    if "lr" in {option.name for option in options_of(dab.method(*method.values))}
+]
 
 
 def test_dab_says_what_it_waits_for():

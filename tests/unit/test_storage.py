@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dab.benchmark import Result, results, run
+from dab.benchmark import Result, results
 from dab.benchmark.running.progress_file import progresses
 from dab.benchmark.running.run import CHECKPOINT, Interrupted
 from dab.cli import main
@@ -19,7 +19,7 @@ from dab.report import gather, render
 from dab.report.collect import NoRunsError
 from dab.utils import files
 from dab.utils.files import Location, location
-from tests.support.benchmark_task import tiny_cell, tiny_task
+from tests.support.benchmark_task import run, tiny_cell, tiny_task
 from tests.support.cli import STREAM
 from tests.support.report_runs import make_runs
 
@@ -58,8 +58,8 @@ def test_a_run_in_a_store_is_stopped_resumed_and_the_same_as_in_a_folder(store, 
     assert names(folder) == {CHECKPOINT, "progress.json"}
     (progress,) = progresses(store)
     assert (progress.card.run_id, progress.seen) == (folder.name, seen[5])
-    (underway,) = (run.state for run in gather(store).runs.values() if run.state is not None)
-    assert underway.seen == seen[5]
+    (state,) = (run.state for run in gather(store).runs.values() if run.state is not None)
+    assert state.seen == seen[5]
     resumed = run(cell, task, store, cache=tmp_path / "cache", watch=stop)
     assert len(seen) == 15
     assert names(folder) == {"result.json", "trace.npz"}

@@ -115,7 +115,7 @@ def test_options_are_shown_where_they_are_not_the_defaults():
     ]
     plain, tuned = summarize(results)
     assert (plain.name, plain.capacity, plain.options) == ("dab", 1024, {})
-    assert (tuned.name, tuned.capacity) == ("dab lr=0.001 trigger=any", 64)
+    assert (tuned.name, tuned.capacity) == ("dab trigger=any lr=0.001", 64)
 
 
 def test_the_source_is_never_worse_than_itself():
@@ -261,6 +261,12 @@ def test_a_legend_explains_only_the_signs_that_are_there():
     with_star, without = summarize(GRID), summarize(GRID[:4])
     assert "*:" in tables.legend(with_star)
     assert "*:" not in tables.legend(without)
+
+
+def test_a_legend_speaks_of_a_deviation_only_if_there_is_one():
+    seeds = [made_up("tent", [50.0, 60.0], seed=seed) for seed in (0, 1)]
+    assert tables.legend(summarize(seeds)).startswith("Error in %, mean ± standard deviation over")
+    assert tables.legend(summarize(seeds[:1])).startswith("Error in %, one seed. ")
 
 
 def test_csv_has_all_numbers(tmp_path):

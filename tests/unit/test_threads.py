@@ -12,7 +12,7 @@ import torch
 
 import dab
 from dab.testing import net, same, stream
-from tests.support.adapters import quick
+from tests.support.adapters import METHODS, quick
 
 THREADS = 8
 
@@ -27,7 +27,7 @@ def switch_interval(request) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switch_interval")
-@pytest.mark.parametrize("method", dab.methods())
+@pytest.mark.parametrize("method", METHODS)
 def test_threads_act_one_after_the_other(method):
     """All threads bring the same images, so that every order of them has the same result."""
     case = quick(method, "batchnorm")
@@ -68,7 +68,7 @@ def test_threads_act_one_after_the_other(method):
     assert len(called) == len(predicted) == 2 * THREADS
 
 
-@pytest.mark.parametrize("method", dab.methods())
+@pytest.mark.parametrize("method", METHODS)
 def test_a_model_belongs_to_one_adapter_at_a_time(method):
     case = quick(method, "groupnorm")
     model = case.model()
@@ -130,7 +130,7 @@ def test_models_that_share_parameters_or_statistics_belong_together():
         dab.create("norm", models[1])
 
 
-@pytest.mark.parametrize("method", dab.methods())
+@pytest.mark.parametrize("method", METHODS)
 def test_a_detached_adapter_leaves_the_model_alone(method, tmp_path):
     case = quick(method, "batchnorm")
     model = case.model()
