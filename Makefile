@@ -19,9 +19,9 @@ test: lint docs
 quick: .venv/dev
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/unit src
 
-# The comparisons with slow twins, on new random inputs each time.
+# The comparisons with slow twins, on new random inputs each time, and what is tried exhaustively.
 fuzz: .venv/dev
-	$(BIN)/python -m pytest -q -n 2 -m hypothesis --hypothesis-profile=fuzz
+	$(BIN)/python -m pytest -q -n 2 -m "hypothesis or exhaustive" --hypothesis-profile=fuzz
 
 lint: .venv/dev
 	$(BIN)/ruff check .
