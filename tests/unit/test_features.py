@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import dab
 from dab.parts.features import Features
+from tests.support.interrupts import Interrupt, moments
 from tests.support.libraries import HuggingFaceViT, timm_model, torchvision_vit
 from tests.support.nets import CLASSES, SIZE, conv_net, net, stream
 
@@ -203,3 +204,59 @@ def test_features_that_are_no_rows_are_refused_and_nothing_changes(features, cul
         adapter(*stream((4,)))
     assert adapter.totals.calls == 0
     assert not any(layer._forward_hooks for layer in adapter.model.modules())
+
+
+def of_class(model: nn.Module) -> nn.Module:
+    """With a forward that is compiled in the class."""
+    kind = type(model)
+    forward = torch.compile(kind.forward, backend="eager")
+    model.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    return model
+
+
+def in_place(model: nn.Module) -> nn.Module:
+    model.compile(backend="eager")
+    return model
+
+
+def by_method(model: nn.Module) -> nn.Module:
+    model.forward = torch.compile(model.forward, backend="eager")
+    return model
+
+
+def wrapped(model: nn.Module) -> nn.Module:
+    return torch.compile(model, backend="eager")
+
+
+COMPILED = [wrapped, in_place, by_method, of_class]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@torch.no_grad()
+def test_found_in_a_compiled_model_that_has_run_before(compiled):
+    images = stream()[0]
+    expected = found(net("layernorm"), images)
+    model = compiled(net("layernorm").eval())
+    model(images)
+    _, features = Features(model)(images, lambda: model(images))
+    assert torch.equal(features, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_compiled_model_stays_compiled_after_an_interrupt(compiled):
+    model = compiled(net("layernorm").eval())
+    before = [dict(vars(layer)) for layer in model.modules()]
+    adapter = dab.create("source", model, output="lame", features=None)
+    images = stream()[0]
+    interrupts = 0
+    for moment in moments(lambda: adapter(images)):
+        try:
+            with Interrupt(moment):
+                adapter(images)
+        except KeyboardInterrupt:
+            interrupts += 1
+        for layer, attributes in zip(model.modules(), before, strict=True):
+            for name in ("forward", "_compiled_call_impl"):
+                assert vars(layer).get(name) is attributes.get(name)
+    assert interrupts > 50

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from types import MethodType
 from typing import Any
 
 import torch
@@ -40,6 +39,8 @@ class Features(Recorded):
         self.classifier: nn.Linear | None = None  # the layer whose input was tapped last
         self._seen: list[Any] = []
         self._numbering = False
+        self._model = model
+        self._replaced: list[tuple[nn.Module, str, Any]] = []  # attributes of compiled modules
         named = dict(model.named_modules())
         self._layers = (
             [named[source]]
@@ -58,11 +59,11 @@ class Features(Recorded):
             return forward(), _rows(self.source(images), len(images), "features=")
         seen: list[Any] = []
         self._seen = seen
+        self._uncompile()
         for layer in self._layers:
             layer.register_forward_hook(self._tap)
         try:
-            with _eager():
-                output = forward()
+            output = forward()
         finally:
             self.rollback()
         if not seen:
@@ -94,12 +95,32 @@ class Features(Recorded):
         """Between calls, no hook is in place."""
 
     def rollback(self, token: None = None) -> None:
-        """Remove the hooks of a forward pass, finished or interrupted."""
+        """Remove the hooks of a forward pass, finished or interrupted, and compile again."""
         self._seen, self._numbering = [], False
+        for module, name, value in self._replaced:
+            if value is _ABSENT:
+                vars(module).pop(name, None)
+            else:
+                vars(module)[name] = value
+        self._replaced = []
         for layer in self._layers:
             for key, hook in list(layer._forward_hooks.items()):
                 if getattr(hook, "__self__", None) is self:
                     del layer._forward_hooks[key]
+
+    def _uncompile(self) -> None:
+        """Let compiled modules run eagerly: compiled, they ignore hooks that were added later.
+
+        By their own attributes, not by the stance of the compiler, which all threads share.
+        """
+        eager = [
+            (module, name, value)
+            for module in self._model.modules()
+            for name, value in _eager_attributes(module).items()
+        ]
+        self._replaced = [(m, name, vars(m).get(name, _ABSENT)) for m, name, _ in eager]
+        for module, name, value in eager:
+            vars(module)[name] = value
 
     def _tap(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> Tensor | None:
         if self.source is not None:
@@ -123,11 +144,19 @@ def check_source(model: nn.Module, source: FeatureSource) -> None:
         )
 
 
-def _eager() -> AbstractContextManager[Any]:
-    """Run a compiled model eagerly, because it ignores hooks added after it was compiled."""
-    if "torch._dynamo" not in sys.modules:  # then nothing can have been compiled
-        return nullcontext()
-    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+_ABSENT = object()
+
+
+def _eager_attributes(module: nn.Module) -> dict[str, Any]:
+    """What to set on a module for it to run eagerly; nothing if it is not compiled."""
+    eager: dict[str, Any] = {}
+    if module._compiled_call_impl is not None:  # by module.compile()
+        eager["_compiled_call_impl"] = None
+    forward = module.forward
+    plain = getattr(forward, "_torchdynamo_orig_callable", None)
+    if plain is not None:  # by torch.compile, of the module or of its method
+        of_class = isinstance(forward, MethodType) and "forward" not in vars(module)
+        eager["forward"] = plain.__get__(module) if of_class else plain
     return eager
 
 
