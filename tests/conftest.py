@@ -7,6 +7,9 @@ import os
 # Before torch is imported. If its pool of compiling processes is killed, torch 2.13 waits for it
 # forever, because both sides hold the pipe open (github.com/pytorch/pytorch/pull/189290).
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# Some virtual machines list AMX among the features of their processor and do not let it be used:
+# bfloat16 products then end the process with "illegal instruction".
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 from collections.abc import Iterator
 from pathlib import Path
