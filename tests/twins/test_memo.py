@@ -17,10 +17,12 @@ LR = 0.01
 
 
 class SlowMEMO:
-    """A copy of the source for every image, one plain gradient step, then the image itself."""
+    """A copy of the source and a new optimizer for every image, steps, then the image itself."""
 
-    def __init__(self, model: nn.Module, views: int, steps: int, seed: int) -> None:
-        self.model, self.views, self.steps = model, views, steps
+    def __init__(
+        self, model: nn.Module, views: int, steps: int, momentum: float, seed: int
+    ) -> None:
+        self.model, self.views, self.steps, self.momentum = model, views, steps, momentum
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = 0.0
 
@@ -29,24 +31,28 @@ class SlowMEMO:
 
     def answer(self, image: Tensor) -> Tensor:
         own = mixture(deepcopy(self.model).eval(), 0.1)
+        weights = list(own.parameters())
+        velocities = [torch.zeros_like(theta) for theta in weights]
         for _ in range(self.steps):
             views = augmix(torch.stack([image] * self.views), self.generator)
             rows = [softmax(list(row)) for row in own(views)]
             mean = [sum(row[c] for row in rows) / self.views for c in range(len(rows[0]))]
             loss = -sum(p * p.log() for p in mean)
-            weights = list(own.parameters())
-            for theta, g in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-                theta.data = theta.data - LR * g
+            gradients = torch.autograd.grad(loss, weights)
+            for theta, g, v in zip(weights, gradients, velocities, strict=True):
+                v.copy_(self.momentum * v + g)
+                theta.data = theta.data - LR * (g + self.momentum * v)
         self.loss = loss.item()
         return own(image[None])[0].detach()
 
 
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.0}], ids=["default", "plain"])
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("kind", ["layernorm", "groupnorm", "batchnorm"])
-def test_every_answer_equals_the_twin(kind, steps):
+def test_every_answer_equals_the_twin(kind, steps, options):
     model = net(kind).double().eval()
-    twin = SlowMEMO(deepcopy(model), 3, steps, seed=4)
-    adapter = dab.create("memo", model, augmentations=3, lr=LR, steps=steps, seed=4)
+    twin = SlowMEMO(deepcopy(model), 3, steps, options.get("momentum", 0.9), seed=4)
+    adapter = dab.create("memo", model, augmentations=3, lr=LR, steps=steps, seed=4, **options)
     # The first image is also predicted, without a gradient, to learn the number of classes.
     for images in stream((2, 1, 3), dtype=torch.float64):
         torch.testing.assert_close(adapter(images), twin(images), rtol=0, atol=1e-9)

@@ -75,10 +75,10 @@ class SlowIABN(SlowBatchNorm):
         return mean, variance if variance > 0 else variance * 0
 
     def softshrink(self, what: str, difference: Tensor, threshold: float) -> Tensor:
-        if difference > threshold:
+        if difference >= threshold:
             self.reached.add(f"{what} above")
             return difference - threshold
-        if difference < -threshold:
+        if difference <= -threshold:
             self.reached.add(f"{what} below")
             return difference + threshold
         self.reached.add(f"{what} within")

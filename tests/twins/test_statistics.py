@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import dab
 from dab.methods import AdaContrast, CoTTA
+from dab.parts.batch_norm import batch_moments
 from dab.testing import same
 from tests.support.adapters import quick
 from tests.support.nets import net, stream
@@ -44,6 +45,22 @@ def double(kind: str = "batchnorm") -> nn.Module:
 
 def batches(seed: int = 0) -> list[Tensor]:
     return stream(SIZES, seed, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(3, 2, 4, 5), (1, 3, 2, 2), (5, 4, 1, 1)])
+def test_moments_of_a_batch_and_their_gradients(shape, layout):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64).to(memory_format=layout)
+    found = batch_moments(x)
+    assert found is not None
+    for c, (mean, variance) in enumerate(zip(*found, strict=True)):
+        values = x[:, c].flatten().tolist()
+        slow = sum(values) / len(values)
+        assert mean.item() == pytest.approx(slow, rel=0, abs=1e-12)
+        spread = sum((value - slow) ** 2 for value in values) / len(values)
+        assert variance.item() == pytest.approx(spread, rel=0, abs=1e-12)
+    assert torch.autograd.gradcheck(batch_moments, x.requires_grad_())
 
 
 def test_eata_estimates_its_fisher_term_with_the_statistics_of_the_batch_too():

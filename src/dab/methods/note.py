@@ -130,4 +130,5 @@ class NOTE(PeriodicAdapter):
 
 def _beyond(difference: Tensor, chance: Tensor) -> Tensor:
     """Soft shrinkage with a threshold per channel: the part of a difference beyond chance."""
-    return difference.sign() * F.relu(difference.abs() - chance)
+    # At the threshold too, so that nothing hangs on the last bit where chance is 0.
+    return torch.where(difference.abs() >= chance, difference - difference.sign() * chance, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +66,8 @@ class Renormalize:
         mean, variance = (_per_channel(moment, x) for moment in found)
         running_mean, running_var = (_per_channel(moment, x) for moment in source_moments(layer))
         scale = ((running_var + layer.eps) / (variance + layer.eps)).sqrt()
-        return ((running_mean + (x - mean) * scale).to(inputs[0].dtype), *inputs[1:])
+        shifted = torch.addcmul(running_mean - mean * scale, x, scale)
+        return (shifted.to(inputs[0].dtype), *inputs[1:])
 
 
 def renormalize(model: nn.Module, moments: MomentsOf) -> list[RemovableHandle]:
@@ -124,8 +126,33 @@ def batch_moments(x: Tensor) -> Moments | None:
     """Mean and biased variance over the batch; None if there is only one value per channel."""
     if not _has_moments(x):
         return None
-    variance, mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1], correction=0)
+    if x.device.type in ("cpu", "cuda"):
+        mean, variance = _Moments.apply(x)  # type: ignore[no-untyped-call]
+    else:
+        variance, mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1], correction=0)
     return mean, variance
+
+
+class _Moments(torch.autograd.Function):
+    """`var_mean` over all but the channels, in the kernel of torch's own BatchNorm.
+
+    On a CPU it is 2 to 20 times as fast, but torch gives it no gradient, and other devices lack it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Moments:
+        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
+        ctx.save_for_backward(x, mean)
+        return mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, to_mean: Tensor, to_variance: Tensor) -> Tensor:
+        x, mean = ctx.saved_tensors
+        values = x.numel() // x.shape[1]
+        # d mean / dx = 1 / values, d variance / dx = 2 (x - mean) / values
+        slope = to_variance * (2 / values)
+        shift = to_mean / values - slope * mean
+        return torch.addcmul(_per_channel(shift, x), x, _per_channel(slope, x))
 
 
 def mixed_moments(layer: BatchNorm, x: Tensor, alpha: float) -> Moments | None:
