@@ -1,8 +1,9 @@
-"""One table of all methods: `python -m benchmarks.methods` (docs/methods.md).
+"""One table of all methods, measured: `python -m benchmarks.methods` (docs/methods.md).
 
 What each trains, which statistics its BatchNorm layers use, the passes that its paper needs, its
-measured cost (`python -m benchmarks.step`), the size of its state, and the error of the BatchNorm
-ResNet of `benchmarks.batch_norm` on glyphs: shuffled, sorted by class, and one image per call.
+cost counted and measured and its memory (`benchmarks.step`), the size of its state, and the error
+of the ViT of glyphs on held-out corruptions: shuffled, sorted by class, and one image per call.
+`--write` keeps the numbers for `dab methods`.
 """
 
 from __future__ import annotations
@@ -12,53 +13,81 @@ import io
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import dab
-from benchmarks.batch_norm import Domain, error, streams, trained
+from benchmarks import step
+from benchmarks.batch_norm import Domain, error, streams
+from dab.cli import measured
+from dab.cli.measured import Measured
 from dab.data.cache import cache_folder
+from dab.models.zoo import load
 
-OPTIONS = {"dab": {"capacity": 64}, "deyo": {"layers": "all"}}
-# With the options that a method needs for single images.
-SINGLE = {"dab": {"capacity": 64, "admission": "running"}}
-COLUMNS = ("method", "trains", "statistics", "forwards", "backwards", "cost", "state, KiB")
-ORDERS = ("shuffled", "sorted", "single images")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dab": {"capacity": 64},
+    "sequence_dab": {"capacity": 64},
+}
+# What a method needs for single images.
+SINGLE = {**OPTIONS, "dab": {"capacity": 64, "admission": "running"}}
+FACTS = ("method", "trains", "statistics")
+NUMBERS = ("passes", "counted", "cost", "memory, MiB", "state, KiB", "shuffled", "sorted", "single")
 
 
-def row(method: str, weights: Path, orders: dict[str, list[Domain]], single: int) -> list[str]:
-    cls, options = dab.method(method), OPTIONS.get(method, {})
-    errors = []
+def measure(method: str, orders: dict[str, list[Domain]], single: int, calls: int) -> Measured:
+    options, errors = OPTIONS.get(method, {}), {}
+    alone = [(images[:single], labels[:single]) for images, labels in orders["shuffled"]]
+    adapter = dab.create(method, load("glyphs"), **SINGLE.get(method, {}))
+    errors["single"] = error(adapter, alone, batch_size=1)
     for name in ("shuffled", "sorted"):
-        adapter = dab.create(method, trained(weights), **options)
-        errors.append(error(adapter, orders[name], batch_size=64))
+        if adapter.one_at_a_time:  # and from the source each time: the order does not matter
+            errors[name] = errors["single"]
+            continue
+        adapter = dab.create(method, load("glyphs"), **options)
+        errors[name] = error(adapter, orders[name], batch_size=64)
     file = io.BytesIO()
     torch.save(adapter.state_dict(), file)
-    alone = [(images[:single], labels[:single]) for images, labels in orders["shuffled"]]
-    adapter = dab.create(method, trained(weights), **SINGLE.get(method, options))
-    errors.append(error(adapter, alone, batch_size=1))
-    forwards, backwards = map(str, cls.passes or ("", ""))
-    facts = [method, cls.trains, cls.published["statistics"], forwards, backwards]
-    size = f"{len(file.getvalue()) / 1024:,.0f}"
-    return [*facts, f"{cls.forwards:g}", size, *(f"{value:.1f}" for value in errors)]
+    cost = step.in_own_process(method, calls, pixels=64)
+    return Measured(
+        counted=round(cost["counted"], 1),
+        cost=1.0 if method == "source" else round(cost["measured"], 1),
+        memory=round(cost["memory"]),
+        state=round(len(file.getvalue()) / 1024),
+        **{name: round(value, 1) for name, value in errors.items()},
+    )
+
+
+def row(method: str, found: Measured) -> str:
+    cls = dab.method(method)
+    forwards, backwards = cls.passes or ("", "")
+    facts = [method, cls.trains, cls.published["statistics"], f"{forwards} + {backwards}"]
+    costs = [f"{found.counted:g}", f"{found.cost:g}", f"{found.memory:,.0f}", f"{found.state:,.0f}"]
+    errors = [f"{value:.1f}" for value in (found.shuffled, found.sorted, found.single)]
+    return f"| {' | '.join([*facts, *costs, *errors])} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="all methods in one table")
     parser.add_argument("methods", nargs="*", help="only these (default: all)")
-    parser.add_argument("--weights", type=Path, default=Path("glyphs-bn.safetensors"))
-    parser.add_argument("--samples", type=int, default=500, help="images per domain")
-    parser.add_argument("--single", type=int, default=100, help="of those one by one")
+    parser.add_argument("--samples", type=int, default=128, help="images per domain")
+    parser.add_argument("--single", type=int, default=32, help="of those one by one")
+    parser.add_argument("--calls", type=int, default=8, help="to measure the cost with")
     parser.add_argument("--cache", type=Path, default=cache_folder())
+    parser.add_argument("--write", action="store_true", help="keep the numbers in the package")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    logging.disable(logging.WARNING)  # of EATA without source images
+    logging.disable(logging.WARNING)  # of EATA without source images, and of single images
     warnings.simplefilter("ignore")
     orders = streams(chosen.samples, chosen.cache)
-    print(f"| {' | '.join([*COLUMNS, *ORDERS])} |")
-    print(f"| {' | '.join(['---'] * 3 + ['---:'] * 7)} |")
+    print(f"| {' | '.join([*FACTS, *NUMBERS])} |")
+    print(f"| {' | '.join(['---'] * len(FACTS) + ['---:'] * len(NUMBERS))} |")
+    table = measured.read() if measured.FILE.exists() else {}
     for method in chosen.methods or dab.methods():
-        print(f"| {' | '.join(row(method, chosen.weights, orders, chosen.single))} |", flush=True)
+        table[method] = measure(method, orders, chosen.single, chosen.calls)
+        print(row(method, table[method]), flush=True)
+        if chosen.write:
+            measured.write({name: table[name] for name in dab.methods() if name in table})
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Cost per call, as a multiple of a plain forward pass: `python -m benchmarks.step`.
+"""Cost per image, counted and measured in plain forward passes: `python -m benchmarks.step`.
 
 Every method adapts the same ViT-Ti/16 on the same images, in its own process, so that its peak
 memory can be measured. Calls alternate with plain forwards and with bare updates (forward, backward
-to the norm parameters, optimizer step), so noise of the machine affects all of them equally. The
-numbers are ratios of sums within one process.
+to what the method trains, optimizer step), so noise of the machine affects all of them equally. The
+numbers are ratios of sums of CPU time within one process.
 
-The floor of a method that trains on its own batch (source, TENT) or out of a buffer (DAB) is
-forward + u * (forward + backward) at its measured update rate u, in which TENT's forward is both.
+The counted cost is that of the passes the method made, each forward as a plain one and each
+backward as that of a bare update. What is measured beyond it are views, losses and buffers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,13 +27,16 @@ from torch import Tensor, nn
 
 import dab
 from dab.models.vit import Block
-from dab.parts.layers import norm_parameters
+from dab.parts.layers import trained_parameters
+from dab.testing import PassCounter
 
 BATCH = 64
 CLASSES = 100
-WITH_FLOOR = ("source", "tent", "dab")
-OPTIONS = {"dab": {"capacity": 64}, "adacontrast": {"queue": 4096, "refine_after": 64}}
-OPTIONS["memo"] = {"augmentations": 2}  # with 64, a call takes minutes
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dab": {"capacity": 64},
+    "sequence_dab": {"capacity": 64},
+    "adacontrast": {"queue": 4096, "refine_after": 64},
+}
 
 
 class TinyViT(nn.Module):
@@ -58,19 +63,22 @@ def batches(count: int, pixels: int) -> list[Tensor]:
     return list(((images * 255).round() / 255).split(BATCH))
 
 
-def timed(function, *arguments) -> float:
-    start = time.perf_counter()
-    function(*arguments)
-    return time.perf_counter() - start
+def timed(function: Callable[[Tensor], object], images: Tensor) -> float:
+    start = time.process_time()
+    function(images)
+    return time.process_time() - start
 
 
 def measure(method: str, calls: int, pixels: int) -> dict[str, float]:
     """Measures the cost of a method in this process."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     model = TinyViT(pixels).eval()
     stream = batches(calls + 4, pixels)
     plain = TinyViT(pixels).eval().requires_grad_(False)
-    parameters = [p.requires_grad_() for p in norm_parameters(plain).values()]
+    trains = dab.method(method).trains
+    kind = "normalization layers" if trains == "nothing" else trains
+    parameters = [p.requires_grad_() for p in trained_parameters(plain, kind).values()]
     optimizer = torch.optim.SGD(parameters, lr=1e-9, momentum=0.9, nesterov=True)
 
     @torch.no_grad()
@@ -84,33 +92,43 @@ def measure(method: str, calls: int, pixels: int) -> dict[str, float]:
 
     with (
         torch.no_grad()
-    ):  # an untrained net prefers few classes; without that bias, many are predicted
+    ):  # an untrained net prefers few classes; without that bias, it predicts many
         model.head.bias -= model(stream[0]).mean(dim=0)
     forward(stream[0]), update(stream[0])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # MEMO sees one image as 64 views, so one image per call is a batch already.
+    shown = 1 if dab.method(method).one_at_a_time else BATCH
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         adapter = dab.create(method, model, **OPTIONS.get(method, {}))
         for images in stream[:4]:  # fills buffers and queues
-            adapter(images)
-        forwards = bare_updates = due = calls_cost = 0.0
+            adapter(images[:shown])
+        passes = PassCounter(model)
+        forwards = bare_updates = calls_cost = 0.0
         warm = adapter.totals.updates
         for images in stream[4:]:
             forwards += timed(forward, images)
-            cost = timed(update, images)
-            bare_updates += cost
-            calls_cost += timed(adapter, images)
-            due += cost if adapter.last.updated else 0.0
-    rate = (adapter.totals.updates - warm) / calls
-    own_forward = 0.0 if method == "tent" else forwards  # TENT trains on the prediction itself
-    floor = own_forward + due
+            bare_updates += timed(update, images)
+            calls_cost += timed(adapter, images[:shown])
+    samples = calls * shown
+    backward = bare_updates / forwards - 1
     return {
-        "multiple": calls_cost / forwards,
-        "rate": rate,
-        "update": bare_updates / forwards,
-        "overhead": calls_cost / floor - 1 if method in WITH_FLOOR else float("nan"),
+        "forwards": passes.forwards / samples,
+        "backwards": passes.backwards / samples,
+        "backward": backward,
+        "counted": (passes.forwards + passes.backwards * backward) / samples,
+        "measured": calls_cost / forwards * BATCH / shown,
+        "rate": (adapter.totals.updates - warm) / calls,
         "memory": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
     }
+
+
+def in_own_process(method: str, calls: int, pixels: int) -> dict[str, float]:
+    """`measure` in a new process, whose peak memory is the method's."""
+    size = ["--calls", str(calls), "--pixels", str(pixels)]
+    command = [sys.executable, "-m", "benchmarks.step", "--child", method, *size]
+    found: dict[str, float] = json.loads(subprocess.check_output(command))
+    return found
 
 
 def main() -> None:
@@ -124,18 +142,13 @@ def main() -> None:
         print(json.dumps(measure(chosen.child, chosen.calls, chosen.pixels)))
         return
     print(f"ViT-Ti/16, {BATCH} images of {chosen.pixels} px per call, {chosen.calls} calls")
-    print(f"{'method':<12} {'x forward':>10} {'updates':>8} {'over floor':>11} {'peak MiB':>9}")
-    others = [name for name in dab.methods() if name not in WITH_FLOOR]
-    for method in chosen.methods or [*WITH_FLOOR, *others]:
-        size = ["--calls", str(chosen.calls), "--pixels", str(chosen.pixels)]
-        command = [sys.executable, "-m", "benchmarks.step", "--child", method, *size]
-        result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        overhead = "" if result["overhead"] != result["overhead"] else f"{result['overhead']:+.1%}"
-        print(
-            f"{method:<12} {result['multiple']:>9.2f}x {result['rate']:>8.2f} "
-            f"{overhead:>11} {result['memory']:>9.0f}",
-            flush=True,
-        )
+    columns = ("forwards", "backwards", "counted", "measured", "updates", "peak MiB")
+    print(f"{'method':<13}" + "".join(f"{column:>10}" for column in columns))
+    for method in chosen.methods or dab.methods():
+        found = in_own_process(method, chosen.calls, chosen.pixels)
+        numbers = [found[name] for name in ("forwards", "backwards", "counted", "measured", "rate")]
+        cells = [*(f"{number:>10.2f}" for number in numbers), f"{found['memory']:>10.0f}"]
+        print(f"{method:<13}{''.join(cells)}", flush=True)
 
 
 if __name__ == "__main__":

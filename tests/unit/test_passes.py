@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from torch import Tensor, nn
 
 import dab
+from dab.testing import PassCounter
 from tests.support.adapters import QUICK
 from tests.support.nets import net, stream
 
@@ -25,22 +25,6 @@ BUSY: dict[str, dict[str, Any]] = {
 }
 
 
-class Counter:
-    """Counts the images that go through a model, forward and backward."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.forwards = self.backwards = 0
-        model.register_forward_hook(self._forward)
-
-    def _forward(self, model: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
-        self.forwards += len(logits)
-        if logits.requires_grad:
-            logits.register_hook(self._backward)
-
-    def _backward(self, gradient: Tensor) -> None:
-        self.backwards += len(gradient)
-
-
 @pytest.mark.parametrize("method", dab.methods())
 def test_passes_are_those_of_the_paper(method):
     declared = dab.method(method).passes
@@ -50,7 +34,7 @@ def test_passes_are_those_of_the_paper(method):
     adapter = dab.create(method, model, **{**QUICK.get(method, {}), **BUSY.get(method, {})})
     first, *batches = stream((8,) * (3 if method == "memo" else 12))
     adapter(first)  # also finds the number of classes
-    counter = Counter(model)
+    counter = PassCounter(model)
     for images in batches:
         adapter(images)
     samples = sum(map(len, batches))

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import dab
+from dab.cli.measured import read
 from dab.cli.options import Commands, add_imports, add_json, command, import_modules
 from dab.parts.options import Option, options_of
 from dab.parts.step import counted
@@ -19,6 +20,9 @@ EXAMPLES = """examples:
   dab methods dab sar   only these
   dab methods --json
 """
+
+
+STREAMS = {"shuffled": "shuffled", "sorted": "sorted by class", "single": "one image per call"}
 
 
 def add(commands: Commands) -> None:
@@ -54,6 +58,7 @@ def describe(name: str) -> dict[str, Any]:
         "statistics": cls.published["statistics"],
         "passes": cls.passes,
         "forwards": cls.forwards,
+        "measured": found._asdict() if (found := read().get(name)) else None,
         "options": {option.name: option.default for option in options_of(cls)},
     }
 
@@ -67,6 +72,7 @@ def _text(method: dict[str, Any]) -> str:
             f"  {method['paper']}",
             f"  trains {method['trains']}; statistics of BatchNorm layers: {method['statistics']}",
             f"  cost per image in forward passes: {method['forwards']:g}{_most(method['passes'])}",
+            *_measured(method["measured"]),
             *(f"    {_assigned(one)}: {one.words}" for one in options),
         ]
     )
@@ -76,6 +82,22 @@ def _most(passes: tuple[int, int] | None) -> str:
     if passes is None:
         return ""
     return f" (at most {counted(passes[0], 'forward')} and {counted(passes[1], 'backward')})"
+
+
+def _measured(found: dict[str, float] | None) -> list[str]:
+    """Memory and errors, beside those of the source model; docs/methods.md says on what."""
+    if found is None:
+        return []
+    source, saved = read()["source"]._asdict(), f"{found['state']:,.0f} KiB saved"
+    errors = [
+        f"{found[stream]:g} {words} (source {source[stream]:g})"
+        for stream, words in STREAMS.items()
+    ]
+    return [
+        f"  measured: {found['cost']:g} forward passes, {found['counted']:g} by counting",
+        f"  memory: {found['memory']:g} MiB beyond model and batch; {saved}",
+        f"  error in percent: {', '.join(errors)}",
+    ]
 
 
 def _assigned(option: Option) -> str:

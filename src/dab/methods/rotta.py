@@ -59,7 +59,7 @@ class RoTTA(PeriodicAdapter):
     paper = "Yuan et al., Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
     year = 2023
     color = 7
-    forwards = 3.0
+    forwards = 4.1
     passes = (3, 1)
     published = Training(optimizer="adam", lr=1e-3, statistics="robust")
 

@@ -14,12 +14,14 @@ from dab.testing.case import Case, run
 from dab.testing.contract import check_method, checks
 from dab.testing.equality import same
 from dab.testing.nets import CLASSES, NETS, SIZE, net, stream
+from dab.testing.passes import PassCounter
 
 __all__ = [
     "CLASSES",
     "NETS",
     "SIZE",
     "Case",
+    "PassCounter",
     "check_method",
     "checks",
     "net",
