@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dab.adapter import Adapter
+from dab.fleet import Fleet
 from dab.methods import DAB
 from dab.parts.step import Step, Totals
 from dab.registry import create, method, methods, register
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DAB",
     "Adapter",
+    "Fleet",
     "Step",
     "Totals",
     "create",

@@ -26,6 +26,7 @@ from dab.parts.features import Features, check_source
 from dab.parts.inputs import InputNotices, to_images
 from dab.parts.layers import BatchNorm, Trained, trained_parameters
 from dab.parts.locks import lock_of
+from dab.parts.network import Network
 from dab.parts.normalization import Statistics
 from dab.parts.optimizers import create_optimizer
 from dab.parts.options import checked, signature_of
@@ -125,6 +126,7 @@ class Adapter(Atomic, nn.Module, ABC):
         self.statistics = Statistics(model, options["statistics"])
         self.borrowed.until_end(self.statistics.hooks(model, self.moments))
         self.model = model
+        self.network = Network(model, self.trained)
         self.notices = InputNotices()
         self.classes: int | None = None
         self.images_like: Tensor | None = None  # an empty batch: shape and dtype of the stream
@@ -203,13 +205,7 @@ class Adapter(Atomic, nn.Module, ABC):
 
         With a gradient where one is enabled, but not to such other values.
         """
-        if any(module.training for module in self.model.modules()):
-            self.model.eval()  # train() was called in the meantime
-        if parameters is None:
-            return logits_of(self.model(images), len(images), self.classes)
-        named = dict(self.model.named_parameters())
-        with self.trained.swapped((named[name], value) for name, value in parameters.items()):
-            return logits_of(self.model(images), len(images), self.classes)
+        return logits_of(self.network(images, parameters), len(images), self.classes)
 
     def as_source(self, images: Tensor) -> Tensor:
         """The logits of the source model for a checked batch; nothing changes."""

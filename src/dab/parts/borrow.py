@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dab.parts.layers import norm_layers
@@ -20,6 +19,12 @@ __all__ = ["Borrowed"]
 # Modules and parameters by identity, each with the Borrowed that it was lent to.
 _LENT: MutableMapping[nn.Module | nn.Parameter, ref[Borrowed]] = WeakIdKeyDictionary()
 _GUARD = threading.RLock()  # a signal handler may also wrap a model
+
+
+class Removable(Protocol):
+    """A change to a model that can be undone, such as a hook."""
+
+    def remove(self) -> None: ...
 
 
 class Borrowed:
@@ -33,7 +38,7 @@ class Borrowed:
         self.ended = False
         self._training = [(module, module.training) for module in model.modules()]
         self._requires_grad = [(p, p.requires_grad) for p in model.parameters()]
-        self._hooks: list[RemovableHandle] = []
+        self._hooks: list[Removable] = []
         self._lent: list[nn.Module | nn.Parameter] = []
         # Modules without numbers of their own, such as activations, may be in several models.
         lent: list[nn.Module | nn.Parameter] = [model]
@@ -68,7 +73,7 @@ class Borrowed:
         for parameter in trained:
             parameter.requires_grad_(True)
 
-    def until_end(self, hooks: Iterable[RemovableHandle]) -> None:
+    def until_end(self, hooks: Iterable[Removable]) -> None:
         """Hooks on the model that are removed when it is returned."""
         self._hooks.extend(hooks)
 

@@ -91,6 +91,7 @@ class TrainedParameters(Recorded):
                 for parameter in self.parameters
             ]
             self.source = [master.detach().clone() for master in self.masters]
+        self.create_optimizer = optimizer
         self.optimizer = optimizer(self.masters) if self.masters else None
         self.learning_rate: float = self.optimizer.defaults["lr"] if self.optimizer else 0.0
         self.rate = 1.0  # its factor; a guard sets it anew for each call
@@ -137,11 +138,7 @@ class TrainedParameters(Recorded):
             return None
         found: list[Tensor | None] = [
             None if gradient is None else gradient.to(master)
-            for master, gradient in zip(
-                self.masters,
-                torch.autograd.grad(loss, self.parameters, allow_unused=True),
-                strict=True,
-            )
+            for master, gradient in zip(self.masters, self._differentiated(loss), strict=True)
         ]
         if all(gradient is None for gradient in found):
             raise RuntimeError(
@@ -149,6 +146,9 @@ class TrainedParameters(Recorded):
                 "parameters replaced after it was wrapped?"
             )
         return found if torch.isfinite(total_norm(found)) else None
+
+    def _differentiated(self, loss: Tensor) -> Sequence[Tensor | None]:
+        return torch.autograd.grad(loss, self.parameters, allow_unused=True)
 
     def step(self, gradients: Sequence[Tensor | None]) -> bool:
         """One step of the optimizer. False, with the step undone, if a number is not finite."""

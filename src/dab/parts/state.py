@@ -28,7 +28,7 @@ from dab.parts.validation import check_images, check_names
 if TYPE_CHECKING:
     from dab.adapter import Adapter
 
-__all__ = ["FORMAT", "State", "check_state", "state_of"]
+__all__ = ["FORMAT", "State", "check_state", "source_fingerprint", "state_of"]
 
 FORMAT = 3
 
@@ -67,7 +67,7 @@ def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
         "format": FORMAT,
         "method": adapter.name,
         "options": _options(adapter),
-        "source": _source(adapter),
+        "source": source_fingerprint(adapter),
         "classes": adapter.classes,
         "images_like": None if like is None else like.clone(),
         "weights": adapter.trained.state_dict(),
@@ -96,7 +96,7 @@ def check_state(adapter: Adapter, state: Any, allow_options: bool) -> State:
                 f"it was saved with {', '.join(different.values())}: create the adapter with the "
                 "same options, or pass allow_options=True"
             )
-        if state["source"] != _source(adapter):
+        if state["source"] != source_fingerprint(adapter):
             raise ValueError(
                 f"it belongs to other source weights, of a model with {state['classes']} classes: "
                 "load the weights that it started from before wrapping the model"
@@ -160,7 +160,7 @@ def _options(adapter: Adapter) -> dict[str, Any]:
     }
 
 
-def _source(adapter: Adapter) -> str:
+def source_fingerprint(adapter: Adapter) -> str:
     """A fingerprint of the model before adaptation, taken once."""
     known: str | None = vars(adapter).get("_source_fingerprint")
     if known is None:

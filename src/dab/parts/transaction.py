@@ -70,7 +70,7 @@ class Atomic:
     def _atomically(self, work: Callable[[], T], keep: bool = True) -> T:
         """Do some work such that all that it changes happens, or, if not to `keep`, nothing."""
         self._calling = os.getpid()
-        self._savepoint = savepoint = Savepoint(self)
+        self._savepoint = savepoint = self._mark()
         try:
             result = work()
             if keep:
@@ -81,6 +81,9 @@ class Atomic:
             return result
         finally:
             self._recover()
+
+    def _mark(self) -> Savepoint:
+        return Savepoint(self)
 
     def _recover(self) -> None:
         """Roll back a call that has not happened, if there is one.
