@@ -114,6 +114,7 @@ CHANGES: dict[str, set[str]] = {
     "dab.parts.functional": EVERY,
     "dab.parts.inputs": EVERY,
     "dab.parts.layers": EVERY,
+    "dab.parts.network": EVERY,
     "dab.parts.named_tensors": {"eata", "rdumb"},
     "dab.parts.normalization": EVERY,
     "dab.parts.optimizers": EVERY,
@@ -148,6 +149,7 @@ CHANGES_NOTHING = [
     *(f"dab.benchmark.running.{name}" for name in ("recorder", "run")),
     "dab.benchmark.running.loggers*",
     "dab.cli*",
+    "dab.fleet*",  # no run has more than one stream
     "dab.data",
     *(f"dab.data.{name}" for name in ("errors", "make_imagenet_c", "verify")),
     "dab.data.datasets",

@@ -183,6 +183,12 @@ class Fleet(Atomic):
     def _mark(self) -> Savepoint:
         return _Savepoint(self)
 
+    def _recover(self) -> None:
+        super()._recover()
+        for member in self._called.values():  # the call has ended: also after an interrupted end
+            member.adapter._savepoint = None
+        self._called = {}
+
     # Looking at streams.
 
     @property
@@ -390,14 +396,11 @@ class _Savepoint(Savepoint):
             if member.adapter._savepoint is not None:  # its latest one
                 member.adapter._savepoint.rollback()
         vars(self._fleet).update(self._attributes)
-        self.release()
 
     def release(self) -> None:
-        self._fleet._called = {}
         for member in self._members:
             if member.adapter._savepoint is not None:
                 member.adapter._savepoint.release()
-                member.adapter._savepoint = None
 
 
 def _rows_of(streams: Any, images: int) -> dict[str, list[int]]:

@@ -59,6 +59,11 @@ class Transcript:
         """The same call again."""
         self._position = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no question has been answered."""
+        return not self._answers
+
     def note(self, answer: Any) -> None:
         """The answer to the last question."""
         self._answers.append(answer)
@@ -174,6 +179,8 @@ class Turn:
         else:
             self.transcript.begin(shares=False)  # drops the answers
             return None
+        if self.transcript.is_empty and not self.adapter.answers_after_update:
+            return question  # it only began to predict, which changes nothing
         assert self.adapter._savepoint is not None
         self.adapter._savepoint.rollback()
         self.adapter._savepoint = Savepoint(self.adapter)

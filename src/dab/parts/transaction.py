@@ -171,7 +171,7 @@ class Savepoint:
         self._adapter = adapter
         self._attributes = {k: v for k, v in vars(adapter).items() if k != "_savepoint"}
         self._generator = adapter.generator.get_state()
-        self._output = None if adapter.output is None else deepcopy(vars(adapter.output))
+        self._output = deepcopy(adapter.output)  # which knows what can be shared
         parts = [value for value in self._attributes.values() if isinstance(value, Recorded)]
         self._fields: dict[str, Any] = {}
         if adapter.memory is not None:
@@ -205,7 +205,7 @@ class Savepoint:
         output = self._adapter.output = self._attributes["output"]
         if output is not None:
             vars(output).clear()
-            vars(output).update(deepcopy(self._output))
+            vars(output).update(vars(deepcopy(self._output)))
 
     def release(self) -> None:
         """Drop the copies."""
