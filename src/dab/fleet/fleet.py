@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from dab.fleet.turns import Turn, take_turns
 from dab.parts import state_file
 from dab.parts.inputs import to_images
 from dab.parts.locks import lock_of
-from dab.parts.options import Count, checked
+from dab.parts.options import Count, Range, checked
 from dab.parts.state import source_fingerprint
 from dab.parts.step import counted
 from dab.parts.transaction import Atomic, Savepoint, entry
@@ -72,7 +73,7 @@ class Fleet(Atomic):
         *,
         folder: Path | None = None,
         limit: Count | None = None,
-        memory: Count | None = None,
+        memory: Annotated[int, Range(1)] | None = None,
         images_per_pass: Count = 256,
         **options: Any,
     ) -> None:
@@ -125,6 +126,7 @@ class Fleet(Atomic):
         work: Callable[[Adapter, Tensor], Tensor],
         keep: bool,
     ) -> Tensor:
+        self._calling = os.getpid()  # from here on, the model may run; see `entry`
         images = to_images(images)
         batch = self._template._checked(images)
         rows = _rows_of(streams, len(batch))
