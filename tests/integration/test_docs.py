@@ -97,6 +97,18 @@ def test_the_examples_of_the_guard_run(capsys):
     assert names["monitor"].lower.count
 
 
+@pytest.mark.usefixtures("_own_generator")
+def test_the_examples_of_the_guide_to_fleets_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for example in blocks("docs/fleet.md", "python"):
+        exec(example, names)
+    assert names["fleet"].streams == ["cam-1", "cam-7"]
+    assert names["fleet"].aside == ["cam-2"]
+    assert "healthy" in capsys.readouterr().out
+    assert names["adapter"].totals == names["fleet"].stream("cam-1").totals
+
+
 def test_the_make_targets_of_the_documents_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = {
