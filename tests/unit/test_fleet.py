@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -100,6 +101,17 @@ def test_batch_norm_without_running_statistics_is_refused():
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(192, track_running_stats=False))
     with pytest.raises(ValueError, match="has no running statistics"):
         dab.Fleet(model.append(nn.Linear(192, 4)), "tent", statistics="source")
+
+
+@pytest.mark.parametrize("how", ["a wrapper", "in place"])
+def test_a_compiled_model_is_refused(how):
+    model = net("layernorm")
+    if how == "in place":
+        model.compile(backend="eager")
+    else:
+        model = torch.compile(model, backend="eager")
+    with pytest.raises(ValueError, match=r"as it was before torch\.compile"):
+        dab.Fleet(model, "tent")
 
 
 class Mixing(nn.Module):
@@ -611,6 +623,33 @@ def test_an_error_in_one_stream_undoes_the_call_of_all():
         run(fleet, 1, "abcd")
     del adapter.adapt
     assert same(everything(fleet), before)
+
+
+class Saved:
+    """A tensor that autograd saves for a backward pass."""
+
+    alive: ClassVar[WeakSet[Saved]] = WeakSet()
+    most = 0
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor.detach()  # otherwise a graph would contain itself
+        self.alive.add(self)
+        Saved.most = max(Saved.most, len(self.alive))
+
+
+@pytest.mark.parametrize("streams", ["aaaaaaaa", "abababab"])
+def test_updates_of_a_call_let_go_of_their_activations(streams):
+    most = []
+    for update_every in (4, 1):
+        fleet = make("note", capacity=8, update_every=update_every)
+        fleet(pool(0, 8, torch.float32), list(streams))
+        Saved.most = 0
+        with torch.autograd.graph.saved_tensors_hooks(Saved, lambda saved: saved.tensor):
+            fleet(pool(1, 8, torch.float32), list(streams))
+        most.append(Saved.most)
+        assert not Saved.alive
+    assert fleet.stream("a").last.steps >= 4
+    assert 0 < most[1] <= 1.5 * most[0]
 
 
 def test_a_stream_with_bad_numbers_does_not_disturb_the_others():

@@ -9,7 +9,7 @@ from typing import Any
 from dab.adapter import Adapter
 from dab.fleet.passes import Passes
 from dab.fleet.turns import StreamFeatures, StreamNetwork, StreamParameters, Transcript
-from dab.parts.features import Features
+from dab.parts.features import Features, eager_attributes
 from dab.parts.layers import batch_norms, norm_layers
 
 __all__ = ["Member", "check_method", "create_member"]
@@ -17,6 +17,11 @@ __all__ = ["Member", "check_method", "create_member"]
 
 def check_method(adapter: Adapter) -> None:
     """Refuse a method that differs between streams in more than a fleet can keep apart."""
+    if any(eager_attributes(module) for module in adapter.model.modules()):
+        raise ValueError(
+            "the model is compiled, and would ignore the values of each stream: pass it to the "
+            "fleet as it was before torch.compile"
+        )
     otherwise = (
         "use a method that trains nothing else, such as dab or tent, or one adapter per stream"
     )

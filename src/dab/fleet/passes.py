@@ -35,6 +35,10 @@ class Answer:
     stacks: Sequence[Tensor]  # the values of all streams in the pass; empty without a gradient
     place: int  # of the stream's own values in the stacks
 
+    def spend(self) -> None:
+        """Let go of what a gradient needs: as after a backward pass, there is no second one."""
+        self.logits, self.stacks = self.logits.detach().requires_grad_(), []
+
 
 @dataclass(eq=False)
 class Gradient:
@@ -136,23 +140,28 @@ class Passes:
             id(answer.stacks): answer.stacks for gradient in asked for answer in gradient.answers
         }
         inputs = [*stacks.values(), *(gradient.parameters for gradient in asked)]
-        # Other streams in the same forward pass may ask for their gradient later.
         found = iter(
             torch.autograd.grad(
                 [gradient.loss for gradient in asked],
                 [tensor for tensors in inputs for tensor in tensors],
                 allow_unused=True,
-                retain_graph=True,
+                # Other streams of a forward pass may ask for their gradient later.
+                retain_graph=any(len(tensors[0]) > 1 for tensors in stacks.values()),
             )
         )
         of_stacks = {key: [next(found) for _ in tensors] for key, tensors in stacks.items()}
-        of_streams = []
+        of_streams, spent = [], []
         for gradient in asked:
             parts = [[next(found) for _ in gradient.parameters]]
             for answer in gradient.answers:
                 shared = of_stacks[id(answer.stacks)]
-                parts.append([None if g is None else g[answer.place] for g in shared])
+                own = [None if g is None else g[answer.place] for g in shared]
+                parts.append(own)
+                if any(g is not None and bool(g.any()) for g in own):
+                    spent.append(answer)
             of_streams.append([_sum(summands) for summands in zip(*parts, strict=True)])
+        for answer in spent:
+            answer.spend()
         return of_streams
 
     def check(self, images: Tensor) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dab.parts.transaction import Recorded
 
-__all__ = ["FeatureSource", "Features", "check_source"]
+__all__ = ["FeatureSource", "Features", "check_source", "eager_attributes"]
 
 FeatureSource = Callable[[Tensor], Tensor] | str | None
 
@@ -116,7 +116,7 @@ class Features(Recorded):
         eager = [
             (module, name, value)
             for module in self._model.modules()
-            for name, value in _eager_attributes(module).items()
+            for name, value in eager_attributes(module).items()
         ]
         self._replaced = [(m, name, vars(m).get(name, _ABSENT)) for m, name, _ in eager]
         for module, name, value in eager:
@@ -147,7 +147,7 @@ def check_source(model: nn.Module, source: FeatureSource) -> None:
 _ABSENT = object()
 
 
-def _eager_attributes(module: nn.Module) -> dict[str, Any]:
+def eager_attributes(module: nn.Module) -> dict[str, Any]:
     """What to set on a module for it to run eagerly; nothing if it is not compiled."""
     eager: dict[str, Any] = {}
     if module._compiled_call_impl is not None:  # by module.compile()
