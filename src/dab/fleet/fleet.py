@@ -211,12 +211,12 @@ class Fleet(Atomic):
 
     def __contains__(self, stream: object) -> bool:
         """Whether a stream is known: in memory or in the folder."""
+        try:
+            one = check_id(stream)
+        except (TypeError, ValueError):
+            return False
         with lock_of(self.model):
-            known = stream in self._members
-            return known or (isinstance(stream, str) and self._is_aside(stream))
-
-    def _is_aside(self, stream: str) -> bool:
-        return self._shelf is not None and check_id(stream) in self._shelf
+            return one in self._members or (self._shelf is not None and one in self._shelf)
 
     def stream(self, stream: str) -> Stream:
         """A handle on a stream: status, health, totals, saving. Looking at it is not using it."""
@@ -275,11 +275,15 @@ class Fleet(Atomic):
 
     def _save(self, stream: str) -> None:
         """Write a stream in memory to its file, unless that is up to date."""
+        shelf = self._own_folder()
+        if stream in self._unsaved:
+            shelf.write(stream, self._members[stream].adapter.state_dict())
+            self._unsaved -= {stream}
+
+    def _own_folder(self) -> Shelf:
         if self._shelf is None:
             raise ValueError("the fleet has no folder: create it with folder=")
-        if stream in self._unsaved:
-            self._shelf.write(stream, self._members[stream].adapter.state_dict())
-            self._unsaved -= {stream}
+        return self._shelf
 
     def _make_room(self, called: Mapping[str, Member]) -> None:
         """Put streams aside until those of a call fit into memory, too."""
@@ -299,13 +303,13 @@ class Fleet(Atomic):
         one, all, also those that are aside.
         """
         if folder is None:
+            self._own_folder()
             for stream in self._members:
                 self._save(stream)
             return
         shelf = Shelf(folder)
         for stream in self.aside:
-            assert self._shelf is not None
-            shelf.write(stream, self._shelf.read(stream))
+            shelf.write(stream, self._own_folder().read(stream))
         for stream, member in self._members.items():
             shelf.write(stream, member.adapter.state_dict())
 
@@ -326,6 +330,7 @@ class Fleet(Atomic):
             if self._shelf is None:
                 members[stream] = member
         if self._shelf is not None and self._shelf.folder != shelf.folder:
+            self._unsaved = frozenset(self._members)  # if this fails, they are still in memory
             for stream in found:
                 self._shelf.write(stream, shelf.read(stream))
             for stream in set(self._shelf.ids()) - set(found):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dab.buffers import Buffer
 from dab.guard import Health
+from dab.parts.locks import lock_of
 from dab.parts.step import Step, Totals
 
 if TYPE_CHECKING:
@@ -41,32 +42,38 @@ class Stream:
     @property
     def status(self) -> str:
         """What it is doing, in one line."""
-        return self._adapter.status
+        with lock_of(self._fleet.model):
+            return self._adapter.status
 
     @property
     def health(self) -> Health | None:
         """What its guard thinks of the adaptation, without labels; None if there is no guard."""
-        return self._adapter.health
+        with lock_of(self._fleet.model):
+            return self._adapter.health
 
     @property
     def totals(self) -> Totals:
         """What all its calls since the last reset did together."""
-        return self._adapter.totals
+        with lock_of(self._fleet.model):
+            return self._adapter.totals
 
     @property
     def last(self) -> Step:
         """What its last call did."""
-        return self._adapter.last
+        with lock_of(self._fleet.model):
+            return self._adapter.last
 
     @property
     def buffer(self) -> Buffer | None:
         """The images that it keeps, if it keeps any: to be looked at, not changed."""
-        return self._adapter.buffer
+        with lock_of(self._fleet.model):
+            return self._adapter.buffer
 
     @property
     def nbytes(self) -> int:
         """Bytes that it takes in memory, with a full buffer."""
-        return self._fleet._size_of(self._adapter)
+        with lock_of(self._fleet.model):
+            return self._fleet._size_of(self._adapter)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume, also with an adapter of its own."""
