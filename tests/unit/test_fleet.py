@@ -227,6 +227,17 @@ def test_predicting_changes_nothing():
     assert "x" not in fleet
 
 
+@pytest.mark.parametrize("method", ["tent", "source"])
+def test_a_stream_keeps_nothing_of_others(method):
+    """Not even as a view of what a shared pass returned."""
+    alone, many = (make(method, output="lame") for _ in range(2))
+    images = pool(0, 32, torch.float32)
+    alone(images[:1], ["0"])
+    many(images, [str(number) for number in range(32)])
+    assert many.stream("0").nbytes == alone.stream("0").nbytes
+    assert many.nbytes == 32 * alone.nbytes
+
+
 # Looking at streams.
 
 

@@ -133,10 +133,10 @@ class StreamNetwork(Network):
             values = [parameters.get(name, value) for name, value in own]
         # As for a single adapter, there is no gradient to values that are passed.
         differentiable = torch.is_grad_enabled() and parameters is None
-        answer = self._transcript.ask(Run(images, values, differentiable))
-        self.features = answer.features
-        logits: Tensor = answer.logits
-        return logits
+        answer: Answer = self._transcript.ask(Run(images, values, differentiable))
+        # Copies: a stream that keeps some of its own must not keep those of all others with it.
+        self.features = None if answer.features is None else answer.features.clone()
+        return answer.logits.clone()
 
 
 class StreamFeatures(Features):
