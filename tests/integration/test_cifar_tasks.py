@@ -65,6 +65,12 @@ def test_a_run_over_published_files(root, tmp_path, capsys):
     assert "has no frost.npy; available: fog, snow" in capsys.readouterr().err
 
 
+def test_published_files_have_no_clean_images_for_a_drive(root):
+    task = TaskRecipe("cifar10-c", root=root).create()
+    with pytest.raises(ValueError, match="cifar10-c has no clean images, which the setting drive"):
+        task.data.domains(("fog",), 5, Setting("drive"), None)
+
+
 @pytest.mark.parametrize("name", ["cifar100", "cifar100-c"])
 def test_data_without_a_shipped_model_require_one(root, name):
     with pytest.raises(ValueError, match=f"{name} has no default model: name one with --model"):

@@ -32,7 +32,12 @@ from torch import Tensor, nn
 import dab
 from dab import registry
 from dab.benchmark import Cell, Clean, Result, Task, results
-from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
+from dab.benchmark.results.errors import (
+    error_of_tracks,
+    errors_by_domain,
+    errors_by_window,
+    window_size,
+)
 from dab.benchmark.results.identity import DataCard, RunCard
 from dab.benchmark.running.checkpoint import CHECKPOINT
 from dab.benchmark.running.evaluation import stream_of
@@ -194,6 +199,27 @@ def test_errors_of_any_stream_are_those_of_plain_loops(sizes, batch_size, shift,
     windows = [wrong[at : at + batch_size] for at in range(0, len(wrong), batch_size)]
     expected = [100 * sum(window) / len(window) for window in windows]
     assert errors_by_window(wrong, batch_size) == pytest.approx(expected)
+
+
+@given(
+    frames=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40
+    )
+)
+def test_the_error_of_tracks_is_that_of_plain_loops(frames):
+    def winner(votes):
+        return min(set(votes), key=lambda vote: (-votes.count(vote), vote))
+
+    tracks, labels, predictions = (list(column) for column in zip(*frames, strict=True))
+    stream = SimpleNamespace(tracks=np.array(tracks), labels=np.array(labels))
+    wrong = 0
+    for track in set(tracks):
+        own = [frame for frame, of in enumerate(tracks) if of == track]
+        answer, truth = (winner([of[frame] for frame in own]) for of in (predictions, labels))
+        wrong += answer != truth
+    expected = 100 * wrong / len(set(tracks))
+    assert error_of_tracks(stream, np.array(predictions)) == pytest.approx(expected)
+    assert error_of_tracks(SimpleNamespace(tracks=None), np.array(predictions)) is None
 
 
 @given(samples=st.integers(1, 10**6), batch_size=st.integers(1, 300))

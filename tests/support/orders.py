@@ -42,6 +42,13 @@ def twin_dirichlet(labels: Labels, rng: np.random.Generator, delta: float) -> li
     return order
 
 
+def twin_by_track(tracks: list[int], rng: np.random.Generator) -> list[int]:
+    distinct = sorted(set(tracks))
+    rank = rng.permutation(len(distinct)).tolist()
+    in_order = sorted(distinct, key=lambda track: rank[distinct.index(track)])
+    return [image for track in in_order for image, of in enumerate(tracks) if of == track]
+
+
 def global_draws() -> tuple[object, ...]:
     """Where the random generators are that everybody shares."""
     numpy_state = np.random.get_bit_generator().state["state"]

@@ -37,8 +37,9 @@ def plant(root: Path, *paths: str, width: int = 224, height: int = 224) -> None:
 class Pictures:
     """Random images in memory that keep account of what has been read of them."""
 
-    def __init__(self, labels, key=0, size=(16, 18)):
+    def __init__(self, labels, key=0, size=(16, 18), tracks=None):
         self.labels = np.asarray(labels, np.int64)
+        self.tracks = None if tracks is None else np.asarray(tracks, np.int64)
         rng = np.random.default_rng(key)
         self.images = rng.integers(0, 256, (len(self.labels), *size, 3), np.uint8)
         self.read: list[int] = []

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dab.streams import correlated, dirichlet, shuffled
+from dab.streams import by_track, correlated, dirichlet, shuffled
 from tests.support.orders import (
     generator,
     global_draws,
+    twin_by_track,
     twin_correlated,
     twin_dirichlet,
     twin_shuffled,
@@ -65,6 +66,17 @@ def test_dirichlet_is_its_twin(labels, seed, delta):
     assert order.tolist() == twin_dirichlet(labels, generator(seed), delta)
 
 
+@given(tracks=some_labels, seed=seeds)
+def test_tracks_are_shuffled_and_their_images_are_not(tracks, seed):
+    order = by_track(np.array(tracks), generator(seed))
+    assert order.dtype == np.int64
+    assert order.tolist() == twin_by_track(tracks, generator(seed))
+    shown = [tracks[image] for image in order.tolist()]
+    assert len(runs(np.array(shown))) == len(set(tracks))
+    for before, after in pairwise(order.tolist()):
+        assert tracks[before] != tracks[after] or before < after
+
+
 LABELS = np.arange(2000) % 20
 
 
@@ -108,6 +120,7 @@ ORDERS = {
     "shuffled": shuffled,
     "correlated": correlated,
     "dirichlet": lambda labels, rng: dirichlet(labels, rng, 0.1),
+    "by_track": by_track,
 }
 
 # A stream of one seed must be the same stream everywhere, or published figures mean nothing.
@@ -115,6 +128,7 @@ SHA256 = {
     "shuffled": "9c724099d3528ad7a9eed9c5c9a2299f38d62b28cb49da64ab236067aa83e322",
     "correlated": "206c1f164d707d78b043a5a5525883c899efbc7adcf234f38edbf3abf1db816a",
     "dirichlet": "a0ed2f08e7552721c42bc35f074711073eb49251802c8603bda3fa04d2827c53",
+    "by_track": "dbcbb5be09ffd4d20c3ea7ad18d640c586f12274294f8c227bb47ddb45dcf650",
 }
 
 

@@ -36,10 +36,50 @@ def test_both_layouts_are_the_same_data(folder, tmp_path):
     for data in (GTSRB(folder), GTSRB(saved(tmp_path))):
         assert len(data) == 6
         assert [array.dtype for array in (data.labels, data.tracks, data.frames)] == [np.int64] * 3
-        found = zip(data.labels.tolist(), data.tracks.tolist(), data.frames.tolist(), strict=True)
+        tracks = (data.tracks - 100_000 * data.labels).tolist()  # class and track, five digits each
+        found = zip(data.labels.tolist(), tracks, data.frames.tolist(), strict=True)
         assert list(found) == NUMBERS
         np.testing.assert_array_equal(data.batch([5, 0, 5]), PIXELS[[5, 0, 5]])
         assert len(data.fingerprint) == 16
+
+
+def test_no_track_is_in_both_halves(tmp_path):
+    data = GTSRB(saved(tmp_path))
+    train, test = data.half("train"), data.half("test")
+    assert train.tracks.tolist() == [0, 0, 7 * 100_000, 7 * 100_000]
+    assert test.tracks.tolist() == [1, 42 * 100_000 + 3]
+    assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 7, 7], [0, 42])
+    assert (train.frames.tolist(), test.frames.tolist()) == ([0, 1, 0, 2], [0, 29])
+    np.testing.assert_array_equal(train.batch([3, 0]), PIXELS[[4, 0]])
+    np.testing.assert_array_equal(test.batch([-1]), PIXELS[[5]])
+    assert len({data.fingerprint, train.fingerprint, test.fingerprint}) == 3
+    with pytest.raises(ValueError, match=r"half must be one of \('train', 'test'\), got 'val'"):
+        data.half("val")
+
+
+def test_a_single_track_has_no_other_half(tmp_path):
+    data = GTSRB(saved(tmp_path, **{name: array[:2] for name, array in ARRAYS.items()}))
+    assert len(data.half("train")) == 2
+    with pytest.raises(DataError, match="too few tracks"):
+        data.half("test")
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [(6, [0, 1, 2, 3, 4, 5]), (5, [0, 1, 2, 3, 4]), (4, [0, 1, 3, 4]), (2, [0, 1])],
+)
+def test_a_part_has_whole_tracks(tmp_path, size, kept):
+    part = GTSRB(saved(tmp_path)).spread(size)
+    np.testing.assert_array_equal(part.batch(range(len(part))), PIXELS[kept])
+    assert part.labels.tolist() == LABELS[kept].tolist()
+
+
+def test_a_part_has_at_least_one_track_and_at_most_all(tmp_path):
+    data = GTSRB(saved(tmp_path))
+    with pytest.raises(ValueError, match="1 images are less than a track"):
+        data.spread(1)
+    with pytest.raises(ValueError, match="cannot take 7 of 6 images"):
+        data.spread(7)
 
 
 def test_files_are_resized(folder):
@@ -75,6 +115,8 @@ def test_a_folder_without_images_is_refused(tmp_path):
         ({"images": PIXELS[:, 0]}, r"must be uint8 .* got uint8 \(6, 32, 3\)"),
         ({"labels": LABELS[:-1]}, "one integer label, track and frame per image"),
         ({"tracks": TRACKS / 2}, "one integer label, track and frame per image"),
+        ({"tracks": TRACKS + 99_997}, "must be numbered from 0, with five digits"),
+        ({"tracks": TRACKS - 1}, "must be numbered from 0, with five digits"),
         ({"labels": LABELS + 1}, "labels in .* must be 0 to 42"),
         ({"labels": LABELS[::-1]}, "must be sorted by class, track and frame"),
         ({"frames": FRAMES * 0}, r"has 2 images of class, track and frame \(0, 0, 0\)"),

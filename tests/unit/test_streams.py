@@ -22,6 +22,7 @@ from dab.testing import same
 from tests.support.orders import (
     generator,
     global_draws,
+    twin_by_track,
     twin_correlated,
     twin_dirichlet,
     twin_shuffled,
@@ -29,9 +30,13 @@ from tests.support.orders import (
 from tests.support.pictures import LABELS, Pictures
 from tests.support.streams import corrupted_domains, corrupted_stream, digest
 
-SHIFTS = ["continual", "reset_each_shift", "gradual", "mixed"]
-ORDERS = [(False, None), (True, None), (True, 0.1), (True, 1.0), (True, 123.4567890123)]
-SETTINGS = [Setting(shift, *order) for shift, order in product(SHIFTS, ORDERS)]
+SHIFTS = ["continual", "reset_each_shift", "gradual", "drive", "mixed"]
+ORDERS = [
+    {},
+    *({"correlated": True, "delta": delta} for delta in (None, 0.1, 1.0, 123.4567890123)),
+    {"tracks": True},
+]
+SETTINGS = [Setting(shift, **order) for shift, order in product(SHIFTS, ORDERS)]
 WINDOWS = [replace(setting, window=window) for setting in SETTINGS for window in (2, 16)]
 
 
@@ -55,8 +60,8 @@ def test_settings_have_names_of_their_own():
     assert len(set(map(str, SETTINGS + WINDOWS))) == len(SETTINGS + WINDOWS)
     assert [str(setting) for setting in SETTINGS if setting.shift in ("continual", "mixed")] == [
         *("continual", "correlated", "correlated:0.1", "correlated:1", "correlated:123.4567890123"),
-        *("mixed", "mixed+correlated", "mixed+correlated:0.1", "mixed+correlated:1"),
-        "mixed+correlated:123.4567890123",
+        *("tracks", "mixed", "mixed+correlated", "mixed+correlated:0.1", "mixed+correlated:1"),
+        *("mixed+correlated:123.4567890123", "mixed+tracks"),
     ]
 
 
@@ -67,6 +72,7 @@ def test_settings_have_names_of_their_own():
         ("continual+correlated:2", Setting("continual", True, 2.0)),
         ("correlated:1e-2", Setting("continual", True, 0.01)),
         ("gradual+correlated:1e+2", Setting("gradual", True, 100.0)),
+        ("continual+tracks", Setting(tracks=True)),
         ("continual+window:3", Setting(window=3)),
         ("mixed+correlated:1e+2+window:3", Setting("mixed", True, 100.0, 3)),
     ],
@@ -79,7 +85,13 @@ def test_a_setting_may_be_written_in_another_way(text, setting):
     "text",
     [
         *("", "+", ":", ":0.1", "Continual", "continual ", "sorted", "mixed,correlated"),
-        *("correlated+mixed", "correlated+correlated", "mixed+gradual", "mixed+correlated+gradual"),
+        *(
+            "correlated+mixed",
+            "correlated+correlated",
+            "tracks+correlated",
+            "drive+correlated+tracks",
+        ),
+        *("mixed+gradual", "mixed+correlated+gradual"),
         *("mixed+", "correlated+", "+correlated", "mixed+:0.1", "+:0.1", "mixed++correlated"),
         *("window:3", "+window:3", "mixed+window", "mixed+window:", "mixed+window:-1"),
         *("mixed+window:3+correlated", "mixed+window:3+window:3", "mixed+window:x"),
@@ -104,6 +116,10 @@ def test_settings_that_make_no_sense_are_refused():
         Setting.parse("continual:0.1")
     with pytest.raises(ValueError, match=r"delta=0\.1 requires a correlated setting"):
         Setting(delta=0.1)
+    with pytest.raises(ValueError, match=r"delta=0\.1 requires a correlated setting"):
+        Setting.parse("tracks:0.1")
+    with pytest.raises(ValueError, match="choose correlated or tracks"):
+        Setting(correlated=True, tracks=True)
     for window in (0, 1):
         with pytest.raises(ValueError, match=f"window must be at least 2 images, got {window}"):
             Setting.parse(f"mixed+window:{window}")
@@ -114,7 +130,9 @@ def test_settings_that_make_no_sense_are_refused():
 # Arrangement
 
 
-def twin_order(setting, labels, rng):
+def twin_order(setting, labels, tracks, rng):
+    if setting.tracks:
+        return twin_by_track(tracks, rng)
     if not setting.correlated:
         return twin_shuffled(labels, rng)
     if setting.delta is None:
@@ -129,41 +147,58 @@ def twin_batches(domains, setting, seed, batch_size):
         for domain, whole in enumerate(domains)
         for part, images in enumerate(whole.parts)
     ]
-    seeds = [[seed, number] for number in range(len(parts))]
-    if setting.shift == "mixed":
-        parts, seeds = [[place for part in parts for place in part]], [seed]
-    batches = []
-    for places, own_seed in zip(parts, seeds, strict=True):
+
+    def ordered(places, own_seed):
         labels = [int(domains[d].parts[p].labels[index]) for d, p, index in places]
-        room = 0
-        for place in twin_order(setting, labels, generator(own_seed)):
-            if room == 0:
-                batches.append([])
-                room = batch_size
-            batches[-1].append(places[place])
-            room -= 1
-    return batches
+        # A track is a video of its own in every part.
+        tracks = [(d, p, int(domains[d].parts[p].tracks[index])) for d, p, index in places]
+        return [places[n] for n in twin_order(setting, labels, tracks, generator(own_seed))]
 
-
-@st.composite
-def some_domains(draw):
-    parts = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=3)
+    if setting.shift == "mixed":
+        parts = [ordered([place for part in parts for place in part], seed)]
+    elif setting.shift == "drive":
+        order = [index for _, _, index in ordered(parts[0], seed)]
+        rest = len(order)
+        for number, part in enumerate(parts):
+            size = -(-rest // (len(parts) - number))  # the longer ones first
+            parts[number] = [part[index] for index in order[len(order) - rest :][:size]]
+            rest -= size
+    else:
+        parts = [ordered(part, [seed, number]) for number, part in enumerate(parts)]
     return [
-        Domain(
-            f"domain {number}",
-            [Pictures(labels, [number, part], (2, 3)) for part, labels in enumerate(whole)],
-        )
-        for number, whole in enumerate(draw(st.lists(parts, min_size=1, max_size=4)))
+        part[start : start + batch_size]
+        for part in parts
+        for start in range(0, len(part), batch_size)
     ]
 
 
+@st.composite
+def some_domains(draw, setting):
+    """Domains of any parts; for a drive, all with the same images in at least as many places."""
+    counts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    least = sum(counts) if setting.shift == "drive" else 1
+    images = st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=least, max_size=least + 8
+    )
+    same = draw(images)
+    domains = []
+    for number, count in enumerate(counts):
+        parts = []
+        for part in range(count):
+            labels, tracks = zip(*(same if setting.shift == "drive" else draw(images)), strict=True)
+            parts.append(Pictures(labels, [number, part], (2, 3), tracks))
+        domains.append(Domain(f"domain {number}", parts))
+    return domains
+
+
 @given(
-    domains=some_domains(),
+    data=st.data(),
     setting=st.sampled_from(SETTINGS),
     seed=st.integers(0, 2**40),
     batch_size=st.integers(1, 12),
 )
-def test_batches_are_those_of_the_twin(domains, setting, seed, batch_size):
+def test_batches_are_those_of_the_twin(data, setting, seed, batch_size):
+    domains = data.draw(some_domains(setting))
     stream = Stream(domains, setting, seed, batch_size)
     expected = twin_batches(domains, setting, seed, batch_size)
     batches = list(stream)
@@ -191,6 +226,42 @@ def test_batches_are_those_of_the_twin(domains, setting, seed, batch_size):
         assert stream.is_shift(number) == (setting.shift != "mixed" and first != before)
         before = first
     assert stream.position(len(stream)) == seen
+    places = [place for batch in expected for place in batch]
+    shown = [(domains[d].parts[p].tracks[index], d, p) for d, p, index in places]
+    if setting.shift == "drive":  # whatever it meets, a track is one video
+        shown = [track for track, _, _ in shown]
+        assert len(places) == len(domains[0].parts[0])
+    firsts = [shown.index(track) for track in shown]
+    numbers = stream.tracks.tolist()
+    assert [numbers.index(number) for number in numbers] == firsts
+
+
+def test_a_drive_by_eye():
+    """Four tracks of three images, through clean images and two severities of fog."""
+    tracks = [4, 4, 4, 5, 5, 5, 8, 8, 8, 9, 9, 9]
+    parts = [Pictures(range(12), key, tracks=tracks) for key in range(3)]
+    stream = Stream([Domain("fog", parts)], Setting.parse("drive+tracks"), 3, batch_size=3)
+    assert [batch.labels.tolist() for batch in stream] == [
+        *([9, 10, 11], [6]),
+        *([7, 8, 3], [4]),
+        *([5, 0, 1], [2]),
+    ]
+    assert [part.read for part in parts] == [[9, 10, 11, 6], [7, 8, 3, 4], [5, 0, 1, 2]]
+
+
+def test_a_drive_needs_the_same_images_everywhere_and_enough_of_them():
+    a, b = Domain("a", [Pictures([1, 2])]), Domain("b", [Pictures([1, 3])])
+    with pytest.raises(ValueError, match="setting drive needs the same images in all domains"):
+        Stream([a, b], Setting("drive"))
+    with pytest.raises(ValueError, match="into 3 parts, but there are only 2 images"):
+        Stream([a, a, a], Setting("drive"))
+
+
+@pytest.mark.parametrize("setting", ["tracks", "drive+tracks", "mixed+tracks"])
+def test_images_without_tracks_have_no_order_of_tracks(setting):
+    domains = [Domain("a", [Pictures([1, 2])])]
+    with pytest.raises(ValueError, match=r"the setting .*tracks is for videos: these images have"):
+        Stream(domains, Setting.parse(setting))
 
 
 def twin_windows(batches, window, within_domain):
@@ -209,14 +280,14 @@ def twin_windows(batches, window, within_domain):
 
 
 @given(
-    domains=some_domains(),
     setting=st.sampled_from(SETTINGS),
     seed=st.integers(0, 2**40),
     batch_size=st.integers(1, 4),
     window=st.integers(4, 20),
     data=st.data(),
 )
-def test_windows_are_those_of_the_twin(domains, setting, seed, batch_size, window, data):
+def test_windows_are_those_of_the_twin(setting, seed, batch_size, window, data):
+    domains = data.draw(some_domains(setting))
     stream = Stream(domains, replace(setting, window=window), seed, batch_size)
     new = twin_batches(domains, setting, seed, batch_size)
     expected = twin_windows(new, window, setting.shift == "reset_each_shift")

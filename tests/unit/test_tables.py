@@ -8,6 +8,7 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -261,6 +262,21 @@ def test_a_legend_explains_only_the_signs_that_are_there():
     with_star, without = summarize(GRID), summarize(GRID[:4])
     assert "*:" in tables.legend(with_star)
     assert "*:" not in tables.legend(without)
+
+
+def test_videos_have_a_column_for_the_error_of_tracks():
+    videos = [
+        replace(made_up("source", [10.0, 20.0], data="video", seed=seed), track_error=error)
+        for seed, error in enumerate((1.0, 4.5))
+    ]
+    rows = summarize([*videos, *GRID])
+    (lines, _) = tables.by_method(rows).values()
+    texts = [[entry.text for entry in line] for line in lines]
+    assert texts[0][:6] == ["method", "M", "video", "tracks", "imagenet-c", "published"]
+    assert texts[1][2:4] == ["15.0 ± 0.0", "2.8"]
+    assert {line[3] for line in texts[2:]} == {""}
+    assert "tracks: " in tables.legend(rows)
+    assert "tracks: " not in tables.legend(summarize(GRID))
 
 
 def test_a_legend_speaks_of_a_deviation_only_if_there_is_one():

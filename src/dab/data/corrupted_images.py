@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dab.data import corruptions
 from dab.data.cache import Cache, cache_folder
 from dab.data.corruptions import corrupt
-from dab.data.images import Images, Indices
+from dab.data.images import Images, Indices, tracks_of
 from dab.utils.fingerprint import fingerprint
 
 __all__ = ["CorruptedImages"]
@@ -46,6 +46,7 @@ class CorruptedImages:
     ) -> None:
         self.clean, self.corruption, self.severity = clean, corruption, severity
         self.labels: NDArray[np.int64] = clean.labels
+        self.tracks = tracks_of(clean)
         probe = self._corrupted(0, clean.batch([0])[0])  # raises if name or severity is unknown
         self.fingerprint = fingerprint(
             clean.fingerprint, corruption, f"{severity} {_version()}", probe

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["ArrayImages", "Images", "Indices", "Subset", "is_ready", "to_tensor"]
+__all__ = ["ArrayImages", "Images", "Indices", "Subset", "is_ready", "to_tensor", "tracks_of"]
 
 Indices = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -42,12 +42,17 @@ class ArrayImages:
         name: of the data set.
         images: (n, height, width, 3).
         labels: (n,).
+        tracks: (n,) of videos, the number of the video that each image belongs to.
     """
 
     def __init__(
-        self, name: str, images: NDArray[np.uint8], labels: NDArray[np.integer[Any]]
+        self,
+        name: str,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.integer[Any]],
+        tracks: NDArray[np.int64] | None = None,
     ) -> None:
-        self.name, self.images = name, images
+        self.name, self.images, self.tracks = name, images, tracks
         self.labels: NDArray[np.int64] = labels.astype(np.int64)
 
     def __len__(self) -> int:
@@ -62,8 +67,9 @@ class ArrayImages:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all images and labels."""
-        return fingerprint(self.name, self.images, self.labels)
+        """A hash of all images, labels and tracks."""
+        tracks = () if self.tracks is None else (self.tracks,)
+        return fingerprint(self.name, self.images, self.labels, *tracks)
 
 
 class Subset:
@@ -90,6 +96,11 @@ class Subset:
         """Whether the first `size` images (None: all) can be read without computation."""
         return is_ready(self.images, len(self) if size is None else size)
 
+    @property
+    def tracks(self) -> NDArray[np.int64] | None:
+        tracks = tracks_of(self.images)
+        return None if tracks is None else tracks[: len(self)]
+
 
 def is_ready(images: Images, size: int | None = None) -> bool:
     """Whether the first `size` images (None: all) can be read without computation.
@@ -98,6 +109,16 @@ def is_ready(images: Images, size: int | None = None) -> bool:
     """
     ready: bool = images.ready(size) if hasattr(images, "ready") else True
     return ready
+
+
+def tracks_of(images: Images) -> NDArray[np.int64] | None:
+    """Returns the number of the video that each image belongs to, or None.
+
+    Data sets that are videos have these numbers as an attribute `tracks`. The images of a track are
+    in the order of time.
+    """
+    tracks: NDArray[np.int64] | None = getattr(images, "tracks", None)
+    return tracks
 
 
 def to_tensor(images: NDArray[np.uint8] | Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Orders of images, as permutations of their indices.
 
-Each order depends on the labels and on a random generator alone.
+Each order depends on the labels or tracks and on a random generator alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_delta", "correlated", "dirichlet", "shuffled"]
+__all__ = ["by_track", "check_delta", "correlated", "dirichlet", "shuffled"]
 
 Order = NDArray[np.int64]
 
@@ -29,6 +29,17 @@ def correlated(labels: NDArray[np.int64], rng: np.random.Generator) -> Order:
     """
     order = shuffled(labels, rng)
     return order[np.argsort(labels[order], kind="stable")]
+
+
+def by_track(tracks: NDArray[np.int64], rng: np.random.Generator) -> Order:
+    """Tracks in random order, each with its images in the order they have.
+
+    >>> tracks = np.array([7, 7, 7, 8, 8, 9, 9, 9])
+    >>> tracks[by_track(tracks, np.random.default_rng(0))]
+    array([8, 8, 9, 9, 9, 7, 7, 7])
+    """
+    distinct, which = np.unique(tracks, return_inverse=True)
+    return np.argsort(rng.permutation(len(distinct))[which], kind="stable")
 
 
 def check_delta(delta: float) -> None:

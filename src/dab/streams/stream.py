@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dab.data.images import Images, is_ready, to_tensor
+from dab.data.images import Images, is_ready, to_tensor, tracks_of
 from dab.streams.setting import Setting
 from dab.streams.shard import Shard
 from dab.utils.fingerprint import fingerprint
@@ -49,7 +49,8 @@ class Stream:
     """Batches of images in the order of a setting and a seed.
 
     A batch ends where a part of a domain ends, so the last batch of a part may be smaller. Only
-    the "mixed" setting has new images of several domains in one batch.
+    the "mixed" setting has new images of several domains in one batch. In the "drive" setting, all
+    parts must have the same images, and the stream takes one stretch of its images from each part.
 
     Args:
         domains: what to show, in this order.
@@ -86,6 +87,8 @@ class Stream:
         self._part = np.searchsorted(offsets, place, side="right") - 1
         self._index = place - offsets[self._part]
         self.labels: NDArray[np.int64] = self._all_labels()[place]
+        tracks = self._all_tracks()
+        self.tracks: NDArray[np.int64] | None = None if tracks is None else tracks[place]
         self.domain: NDArray[np.int64] = np.repeat(
             np.arange(len(domains)), [len(domain.parts) for domain in domains]
         )[self._part]
@@ -96,16 +99,49 @@ class Stream:
         self._edges = np.append(np.concatenate(starts), ends[-1])  # of the batches' new images
 
     def _arranged(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        order, parts = self.setting.order, self._parts
         if self.setting.shift == "mixed":
-            return self.setting.order(self._all_labels(), np.random.default_rng(self.seed))
-        orders = [
-            self.setting.order(part.labels, np.random.default_rng([self.seed, number]))
-            for number, part in enumerate(self._parts)
-        ]
-        return np.concatenate([at + order for at, order in zip(offsets, orders, strict=False)])
+            rng = np.random.default_rng(self.seed)
+            return order(self._all_labels(), self._all_tracks(), rng)
+        if self.setting.shift == "drive":
+            rng = np.random.default_rng(self.seed)
+            whole = order(self._same_labels(), tracks_of(parts[0]), rng)
+            pieces = np.array_split(whole, len(parts))
+        else:
+            pieces = [
+                order(part.labels, tracks_of(part), np.random.default_rng([self.seed, number]))
+                for number, part in enumerate(parts)
+            ]
+        return np.concatenate([at + piece for at, piece in zip(offsets, pieces, strict=False)])
+
+    def _same_labels(self) -> NDArray[np.int64]:
+        """Returns the labels that all parts have in common."""
+        labels = self._parts[0].labels
+        if not all(np.array_equal(labels, part.labels) for part in self._parts):
+            raise ValueError(f"the setting {self.setting} needs the same images in all domains")
+        if len(labels) < len(self._parts):
+            raise ValueError(
+                f"the setting {self.setting} divides the images into {len(self._parts)} parts, "
+                f"but there are only {len(labels)} images"
+            )
+        return labels
 
     def _all_labels(self) -> NDArray[np.int64]:
         return np.concatenate([part.labels for part in self._parts])
+
+    def _all_tracks(self) -> NDArray[np.int64] | None:
+        """Returns the track of each image of all parts, or None if any part has no tracks.
+
+        A track that is shown under several domains is one video in each, unless it drives through.
+        """
+        tracks = [each for each in map(tracks_of, self._parts) if each is not None]
+        if len(tracks) < len(self._parts):
+            return None
+        numbered = [np.unique(each, return_inverse=True)[1] for each in tracks]
+        if self.setting.shift == "drive":
+            return np.concatenate(numbered)
+        first = np.cumsum([0, *(each.max() + 1 for each in numbered)])
+        return np.concatenate([at + each for at, each in zip(first, numbered, strict=False)])
 
     def __len__(self) -> int:
         """Returns the number of batches."""

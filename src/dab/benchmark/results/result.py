@@ -69,6 +69,7 @@ class Result:
     images_per_second: float  # of CPU time
     peak_memory_mib: float  # resident, of the process
     guard: GuardLog | None = None  # None: the run had no guard
+    track_error: float | None = None  # of videos: tracks whose most frequent prediction is wrong
 
     def write(self, folder: Location) -> None:
         """Write the result into the run's folder, with a checksum."""

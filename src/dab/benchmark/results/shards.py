@@ -72,4 +72,5 @@ def _pool(pieces: list[Result]) -> Result:
         images_per_second=sum(samples) / seconds,
         peak_memory_mib=max(piece.peak_memory_mib for piece in pieces),
         guard=None,  # likewise
+        track_error=None,  # a track may be in several pieces
     )

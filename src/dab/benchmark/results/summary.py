@@ -34,6 +34,7 @@ class Row:
     images_per_second: float
     peak_memory_mib: float
     published: Published | None
+    track_error: float | None = None  # of videos: mean over the seeds
 
     @property
     def name(self) -> str:
@@ -72,7 +73,13 @@ def _row(group: list[Result]) -> Row:
         images_per_second=fmean(result.images_per_second for result in group),
         peak_memory_mib=max(result.peak_memory_mib for result in group),
         published=published(card.setting, card.method, card.capacity, card.published_as),
+        track_error=_mean(result.track_error for result in group),
     )
+
+
+def _mean(errors: Iterable[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return fmean(known) if known else None
 
 
 def _source_error(result: Result) -> float:

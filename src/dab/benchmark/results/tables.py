@@ -43,6 +43,8 @@ _SYMBOLS = (
     "updated."
 )
 
+_TRACKS = "tracks: tracks whose most frequent prediction is wrong."
+
 # As papers abbreviate them.
 SHORT = {
     "gaussian_noise": "gauss",
@@ -83,7 +85,15 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
         has_published = [
             name for name in data if any(r.published for r in chosen if r.data == name)
         ]
-        heads = [[name, "published"] if name in has_published else [name] for name in data]
+        has_tracks = [
+            name
+            for name in data
+            if any(r.track_error is not None for r in chosen if r.data == name)
+        ]
+        heads = [
+            [name, *["published"] * (name in has_published), *["tracks"] * (name in has_tracks)]
+            for name in data
+        ]
         lines = [_line("method", "M", *chain(*heads), "updates")]
         for method, size in _distinct((row.name, _size(row)) for row in chosen):
             same = [row for row in chosen if (row.name, _size(row)) == (method, size)]
@@ -93,6 +103,9 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Line]]:
                 entries.append(_error(row, chosen) if row else "")
                 if name in has_published:
                     entries.append(str(row.published) if row and row.published else "")
+                if name in has_tracks:
+                    share = row.track_error if row else None
+                    entries.append("" if share is None else f"{share:.1f}")
             updates = " / ".join(f"{100 * row.update_rate:.0f} %" for row in same)
             lines.append(_line(*entries, updates))
         tables[setting] = lines
@@ -138,8 +151,10 @@ def legend(rows: Sequence[Row]) -> str:
     """What the symbols in the tables of these rows mean."""
     several = any(row.deviation is not None for row in rows)
     seeds = "mean ± standard deviation over the seeds" if several else "one seed"
+    tracks = any(row.track_error is not None for row in rows)
     starred = any(row.published and row.published.starred for row in rows)
-    return f"Error in %, {seeds}. {_SYMBOLS}{f' {STAR}' if starred else ''}"
+    notes = [_SYMBOLS, *[_TRACKS] * tracks, *[STAR] * starred]
+    return f"Error in %, {seeds}. {' '.join(notes)}"
 
 
 def _size(row: Row) -> str:
@@ -241,7 +256,8 @@ def to_csv(rows: Sequence[Row]) -> str:
     domains = _distinct(domain for row in rows for domain in row.errors)
     text = io.StringIO()
     plain = (
-        *("data", "setting", "method", "capacity", "error", "deviation", "source_error"),
+        *("data", "setting", "method", "capacity", "error", "deviation", "track_error"),
+        "source_error",
         *("update_rate", "images_per_second", "peak_memory_mib"),
     )
     writer = csv.writer(text, lineterminator="\n")

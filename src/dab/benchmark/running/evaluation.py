@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 from dab.adapter import Adapter
-from dab.benchmark.results.errors import errors_by_domain, errors_by_window, window_size
+from dab.benchmark.results.errors import (
+    error_of_tracks,
+    errors_by_domain,
+    errors_by_window,
+    window_size,
+)
 from dab.benchmark.results.result import GuardLog
 from dab.registry import asks_for, create
 from dab.streams import Batch, Stream
@@ -83,7 +88,8 @@ class Evaluation:
 
     def numbers(self) -> dict[str, Any]:
         """What a `Result` says of the predictions and updates, by the names of its fields."""
-        wrong = self.predictions.numpy() != self.stream.labels
+        predictions = self.predictions.numpy()
+        wrong = predictions != self.stream.labels
         errors = errors_by_domain(self.stream, wrong)
         window = window_size(self.stream)
         total = dict(zip(STEP_FIELDS, self.steps.sum(dim=0).tolist(), strict=True))
@@ -92,12 +98,13 @@ class Evaluation:
             "errors": errors,
             "window": window,
             "windows": tuple(errors_by_window(wrong, window)),
-            "predictions": fingerprint(self.predictions.numpy()),
+            "predictions": fingerprint(predictions),
             "updates": int(total["updated"]),
             "update_rate": total["updated"] / len(self.stream),
             "admitted": int(total["admitted"]),
             "skipped": int(total["skipped"]),
             "guard": self.guard_log(),
+            "track_error": error_of_tracks(self.stream, predictions),
         }
 
     def guard_log(self) -> GuardLog | None:

@@ -9,7 +9,7 @@ from typing import cast
 
 from dab.benchmark.tasks.registry import TaskFactory, TaskRecipe, register_task
 from dab.benchmark.tasks.shipped import Model, named_model, shipped_model
-from dab.benchmark.tasks.task import ByCorruption, Task
+from dab.benchmark.tasks.task import ByCorruption, Task, refuse_clean
 from dab.data.datasets.cifar_c import CIFARC, Name
 from dab.data.images import Images
 
@@ -32,6 +32,8 @@ class PublishedFiles(ByCorruption):
 
     def corrupted(self, corruption: str, severity: int, cache: Path | None) -> Images:
         """The published images of a corruption."""
+        if severity == 0:
+            refuse_clean(self.name)
         return CIFARC(self.name, self.root, corruption, severity)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dab.benchmark.tasks.on_disk import DEFAULT_MODEL, DEFAULT_TAG, OnDisk, OnDiskTask
 from dab.benchmark.tasks.registry import TaskRecipe, register_task
-from dab.benchmark.tasks.task import check_classes
+from dab.benchmark.tasks.task import check_classes, refuse_clean
 from dab.data.datasets import imagenet
 from dab.data.datasets.imagenet_classes import WNIDS
 from dab.data.transform import Transform
@@ -98,9 +98,12 @@ class ImageNetC(OnDisk):
     def choice(
         self, corruptions: Sequence[str], severity: int, setting: Setting
     ) -> Mapping[str, Any]:
+        severities = tuple(setting.severities(severity))
+        if 0 in severities:
+            refuse_clean(self.name)
         return {
             "corruptions": tuple(corruptions),
-            "severities": tuple(setting.severities(severity)),
+            "severities": severities,
             "images": self._images(setting),
         }
 
@@ -150,8 +153,8 @@ class ImageNetCTask(ImageNetTask):
         if recipe.root is not None:
             return None
         size = self.images if cell.setting.correlated else imagenet.C_LISTED
-        parts = len(cell.corruptions) * len(cell.setting.severities(cell.severity))
-        return _limited([size] * parts, recipe.samples)
+        showings = cell.setting.showings(len(cell.corruptions), cell.severity)
+        return _limited([size] * showings, recipe.samples)
 
     def published_as(self, recipe: TaskRecipe, card: Mapping[str, Any]) -> str | None:
         if (file := recipe.options.get("image_list")) is not None:

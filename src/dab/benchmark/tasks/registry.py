@@ -55,7 +55,7 @@ class TaskFactory(ABC):
         if self.images is None or not self.has_corruptions:
             return None
         per_domain = self.images if recipe.samples is None else recipe.samples
-        return per_domain * len(cell.corruptions) * len(cell.setting.severities(cell.severity))
+        return per_domain * cell.setting.showings(len(cell.corruptions), cell.severity)
 
     def timing_model(self, recipe: TaskRecipe) -> tuple[nn.Module, Sequence[int]]:
         """A model as fast as the task's, and the shape of its images."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,15 @@ from dab.data.images import Images, Subset
 from dab.streams import Domain, Setting
 from dab.utils.fingerprint import fingerprint
 
-__all__ = ["SOURCE_IMAGES", "ByCorruption", "Clean", "Shifts", "Task", "check_classes"]
+__all__ = [
+    "SOURCE_IMAGES",
+    "ByCorruption",
+    "Clean",
+    "Shifts",
+    "Task",
+    "check_classes",
+    "refuse_clean",
+]
 
 SOURCE_IMAGES = 2000  # given to methods that ask for some
 
@@ -73,7 +81,9 @@ class Clean(ByCorruption):
     samples: int | None = None
 
     def corrupted(self, corruption: str, severity: int, cache: Path | None) -> Images:
-        """The images under a corruption, kept in the cache."""
+        """The images under a corruption, kept in the cache; as they are at severity 0."""
+        if severity == 0:
+            return self.images
         return CorruptedImages(self.images, corruption, severity, cache)
 
 
@@ -115,6 +125,11 @@ class Task:
         values = ((name, value.cpu().reshape(-1)) for name, value in model.state_dict().items())
         weights = chain(*((name, value.view(torch.uint8).numpy()) for name, value in values))
         return fingerprint(*weights), frozenset(map(type, model.modules()))
+
+
+def refuse_clean(data: str) -> NoReturn:
+    """The error for a setting that starts with clean images, on data that have none."""
+    raise ValueError(f"{data} has no clean images, which the setting drive starts with")
 
 
 def check_classes(model: str, found: int, data: str, needed: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
+from copy import copy
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +16,15 @@ from dab.data.datasets.folder import FolderImages, images_in, subfolders
 from dab.data.errors import DataError, Problems
 from dab.data.images import ArrayImages, Images, Indices
 from dab.data.transform import Transform
+from dab.utils.fingerprint import fingerprint
 
-__all__ = ["CLASSES", "GTSRB"]
+__all__ = ["CLASSES", "GTSRB", "IMAGES", "Half"]
+
+Half = Literal["train", "test"]
 
 CLASSES = 43
+IMAGES = 39_209  # of the published training set
+PER_CLASS = 100_000  # tracks, whose numbers have five digits
 FOLDER = re.compile(r"\d{5}")
 FILE = re.compile(r"(\d{5})_(\d{5})\.ppm")
 
@@ -25,7 +32,7 @@ FILE = re.compile(r"(\d{5})_(\d{5})\.ppm")
 class GTSRB:
     """Images of traffic signs, in the order of class, track and frame.
 
-    A track is a video of one sign while a car drives toward it. Tracks are numbered per class.
+    A track is a video of one sign while a car drives toward it.
 
     Args:
         path: the folder of the official layout `CLASS/TRACK_FRAME.ppm`, with five digits each, or
@@ -34,19 +41,22 @@ class GTSRB:
     """
 
     labels: NDArray[np.int64]
-    tracks: NDArray[np.int64]  # (n,), numbered per class
+    tracks: NDArray[np.int64]  # (n,), the digits of class and track
     frames: NDArray[np.int64]  # (n,), numbered per track
 
     def __init__(self, path: str | Path, transform: Transform | None = None) -> None:
         path = Path(path)
         read = _read_folder if path.is_dir() else _read_npz
-        self.images, self.tracks, self.frames = read(path, transform or Transform(32, 32))
+        self.images, numbers, self.frames = read(path, transform or Transform(32, 32))
         self.labels = self.images.labels
-        order = np.stack([self.labels, self.tracks, self.frames], axis=1).tolist()
+        self.tracks = self.labels * PER_CLASS + numbers
+        self._chosen = np.arange(len(self.labels))
+        order = np.stack([self.tracks, self.frames], axis=1).tolist()
         if order != sorted(order):
             raise DataError(f"{path} must be sorted by class, track and frame")
-        (twice, count), *_ = Counter(map(tuple, order)).most_common(1)
+        ((track, frame), count), *_ = Counter(map(tuple, order)).most_common(1)
         if count > 1:
+            twice = (*divmod(track, PER_CLASS), frame)
             raise DataError(f"{path} has {count} images of class, track and frame {twice}")
 
     def __len__(self) -> int:
@@ -54,11 +64,40 @@ class GTSRB:
 
     def batch(self, indices: Indices) -> NDArray[np.uint8]:
         """Returns the images at these indices, stacked."""
-        return self.images.batch(indices)
+        return self.images.batch(self._chosen[np.asarray(indices, np.int64)])
+
+    def half(self, name: Half) -> GTSRB:
+        """Returns one half: "train" is the first, third, ... track, "test" the others.
+
+        Frames of a track are alike, so no track is in both halves.
+        """
+        if name not in get_args(Half):
+            raise ValueError(f"a half must be one of {get_args(Half)}, got {name!r}")
+        which = np.unique(self.tracks, return_inverse=True)[1]
+        return self._part(which % 2 == get_args(Half).index(name))
+
+    def spread(self, size: int) -> GTSRB:
+        """Returns up to `size` images: whole tracks, evenly spaced in the list of tracks."""
+        if size > len(self):
+            raise ValueError(f"cannot take {size} of {len(self)} images")
+        distinct, which = np.unique(self.tracks, return_inverse=True)
+        for count in range(len(distinct), 0, -1):
+            chosen = np.isin(which, np.arange(count) * len(distinct) // count)
+            if chosen.sum() <= size:
+                return self._part(chosen)
+        raise ValueError(f"{size} images are less than a track")
+
+    def _part(self, chosen: NDArray[np.bool_]) -> GTSRB:
+        if not chosen.any():
+            raise DataError("GTSRB has too few tracks to take a part of them")
+        part = copy(self)
+        part._chosen, part.labels = self._chosen[chosen], self.labels[chosen]
+        part.tracks, part.frames = self.tracks[chosen], self.frames[chosen]
+        return part
 
     @property
     def fingerprint(self) -> str:
-        return self.images.fingerprint
+        return fingerprint(self.images.fingerprint, self.tracks, self.frames)
 
 
 Read = tuple[Images, NDArray[np.int64], NDArray[np.int64]]
@@ -104,6 +143,8 @@ def _read_npz(file: Path, transform: Transform) -> Read:
     if any(each.shape != images.shape[:1] or each.dtype.kind not in "iu" for each in numbers):
         raise DataError(f"{file} must have one integer label, track and frame per image")
     labels, tracks, frames = (each.astype(np.int64) for each in numbers)
+    if tracks.min(initial=0) < 0 or tracks.max(initial=0) >= PER_CLASS:
+        raise DataError(f"the tracks in {file} must be numbered from 0, with five digits")
     if not len(labels) or labels.min() < 0 or labels.max() >= CLASSES:
         raise DataError(f"the labels in {file} must be 0 to {CLASSES - 1}")
     return ArrayImages("gtsrb", images, labels), tracks, frames
