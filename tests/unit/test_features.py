@@ -65,6 +65,20 @@ def test_found_in_a_sequential(kind):
         assert torch.equal(features, model[:-1](images))
 
 
+@torch.no_grad()
+def test_the_rows_of_the_classifier_are_found_behind_other_linear_layers():
+    head = nn.Linear(8, CLASSES)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE**2, 8), nn.ReLU(), head)
+    (images,) = stream((3,))
+    kept = [4, 0, 2]
+    features = Features(model)
+    features(images, lambda: model(images))
+    rows = features.rows(images, lambda: model(images)[:, kept])
+    assert rows is not None
+    assert rows.tolist() == kept
+    assert features.classifier is head
+
+
 def test_linear_layers_over_tokens_are_passed_by():
     """Also for a single image, and though the blocks' linear layers run first."""
     model = net("layernorm")

@@ -128,10 +128,11 @@ class Features(Recorded):
         elif inputs and inputs[0].ndim == 2:  # not a linear layer over tokens
             assert isinstance(layer, nn.Linear)
             self._seen.append(inputs[0])
-            if self._numbering and layer is self.classifier:
+            if not self._numbering:
+                self.classifier = layer
+            elif layer is self.classifier:
                 numbers = torch.arange(layer.out_features, device=output.device)
                 return numbers.to(torch.float32).expand(len(output), -1)
-            self.classifier = layer
         return None
 
 
