@@ -20,6 +20,7 @@ from dab.data.datasets.glyphs import Glyphs
 from dab.data.datasets.gtsrb import GTSRB
 from dab.data.images import Subset
 from dab.models.classifier import Classifier
+from dab.models.convnet import ConvNet
 from dab.models.resnet import ResNet
 from dab.models.vit import ViT
 from dab.registry import METHODS
@@ -35,7 +36,7 @@ RUNS: dict[str, set[type]] = {
     **{name: {dab.method(name), ViT, CorruptedImages, Glyphs} for name in BUILT_IN},
     "on cifar10": {dab.method("tent"), ViT, Subset, CorruptedImages, CIFAR10},
     "on cifar100": {dab.method("tent"), ViT, CorruptedImages, CIFAR100},
-    "on gtsrb": {dab.method("tent"), ViT, CorruptedImages, GTSRB},
+    "on gtsrb": {dab.method("tent"), Classifier, ConvNet, CorruptedImages, GTSRB},
     "on cifar10-c": {dab.method("tent"), ResNet, CIFARC},
     "on a folder": {dab.method("tent"), Classifier, FolderImages},
 }
@@ -98,9 +99,10 @@ CHANGES: dict[str, set[str]] = {
     "dab.methods.roid": {"cmf", "roid"},
     "dab.methods.source": {"lame", "norm", "source", "t3a"},
     "dab.methods.tent": TENT,
-    "dab.models.classifier": {"on a folder"},
+    "dab.models.classifier": {"on a folder", "on gtsrb"},
+    "dab.models.convnet": {"on gtsrb"},
     "dab.models.resnet": {"on cifar10-c"},
-    "dab.models.vit": CORRUPTED,
+    "dab.models.vit": CORRUPTED - {"on gtsrb"},
     "dab.outputs": EVERY,
     "dab.outputs.batch_prior": EVERY,
     "dab.outputs.causal_prior": EVERY,

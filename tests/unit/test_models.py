@@ -19,7 +19,8 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.glyphs import CHARACTERS, Glyphs
 from dab.data.images import Subset, to_tensor
-from dab.models import training, zoo
+from dab.models import train_gtsrb, training, zoo
+from dab.models.convnet import ConvNet
 from dab.models.train_cifar10 import crop_and_flip
 from dab.models.training import Recipe
 from dab.models.vit import Attention, ViT
@@ -62,8 +63,9 @@ def test_normalization_is_inside_the_model():
     torch.testing.assert_close(inside(images), outside(normalized))
 
 
-def test_train_and_eval_mode_compute_the_same_for_any_batch():
-    model, images = tiny(classes=7), torch.rand(4, 3, 32, 32)
+@pytest.mark.parametrize("create", [tiny, partial(ConvNet, width=8, hidden=16)])
+def test_train_and_eval_mode_compute_the_same_for_any_batch(create):
+    model, images = create(classes=7), torch.rand(4, 3, 32, 32)
     together = model.train()(images)
     assert torch.equal(together, model.eval()(images))
     apart = torch.cat([model(image[None]) for image in images])
@@ -79,6 +81,35 @@ def test_the_place_of_a_token_matters():
         before = model(images)
         model.position[3] += torch.randn(16)
     assert not torch.allclose(model(images), before)
+
+
+@torch.no_grad()
+def test_a_convnet_is_its_layers_one_by_one():
+    torch.manual_seed(0)
+    model, images = ConvNet(classes=7, width=8, hidden=16).double(), torch.rand(2, 3, 32, 32)
+    layers = list(model.features)
+    for image, found in zip(images.double(), model(images.double()), strict=True):
+        x = torch.stack([(band - band.mean()) / (band.std() + 0.05) for band in image])[None]
+        for number in (0, 3, 6):  # convolution, normalization in eight groups, ReLU
+            x = layers[number](x)
+            groups = x[0].reshape(8, -1)
+            scaled = (groups - groups.mean(1, keepdim=True)) / (
+                groups.var(1, keepdim=True, unbiased=False) + 1e-5
+            ).sqrt()
+            x = scaled.reshape(x.shape).clamp(min=0)
+            if number == 6:  # the larger of each two rows and columns
+                x = torch.maximum(x[:, :, ::2], x[:, :, 1::2])
+                x = torch.maximum(x[..., ::2], x[..., 1::2])
+        hidden = layers[11](x.reshape(1, -1))[0]
+        hidden = (hidden - hidden.mean()) / (hidden.var(unbiased=False) + 1e-5).sqrt()
+        expected = model.head(hidden.clamp(min=0))
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_convnet_does_not_see_the_mean_of_an_image():
+    model, images = ConvNet(classes=7), torch.rand(4, 3, 32, 32)
+    torch.testing.assert_close(model(images + 0.3), model(images), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(model(images**2), model(images), rtol=1e-3, atol=1e-4)
 
 
 def test_heads_must_divide_the_width():
@@ -181,6 +212,33 @@ def test_every_other_image_is_mirrored():
     assert (images[:, :, :16] == 0).all()  # the data set itself stays
 
 
+def test_signs_are_moved_and_relit_and_the_data_stay():
+    images = np.full((60, 32, 32, 3), 100, np.uint8)
+    images[:, 12:20, 12:20] = 200
+    before = images.copy()
+    augmented = train_gtsrb.augment(images, np.random.default_rng(0))
+    assert (augmented.dtype, augmented.shape) == (np.uint8, images.shape)
+    assert np.array_equal(images, before)
+    inside = augmented > augmented.mean(axis=(1, 2), keepdims=True)
+    places = [np.argwhere(one[..., 0]).mean(axis=0) for one in inside]
+    assert np.ptp(places, axis=0).min() > 3
+    assert np.abs(np.subtract(places, 15.5)).max() < 6
+    assert np.ptp(augmented[:, 0, 0, 0]) > 80
+    assert np.array_equal(augmented, train_gtsrb.augment(images, np.random.default_rng(0)))
+
+
+def test_light_changes_an_image_as_a_whole():
+    image = np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)
+    rng = np.random.default_rng(2)
+    gamma, exposure, contrast = np.exp(rng.uniform(-0.5, 0.5, 3))
+    tint = np.exp(rng.uniform(-0.125, 0.125, 3))
+    light = (image / 255) ** gamma * exposure * tint
+    mean = np.mean([light[row, column] for row in (0, 4) for column in (0, 4)])
+    expected = 255 * (mean + contrast * (light - mean)).clip(0, 1)
+    found = train_gtsrb.relight(image, np.random.default_rng(2))
+    assert np.abs(found - expected).max() < 1.01  # cut off, not rounded
+
+
 def test_to_tensor_puts_colors_first():
     images = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
     tensor = to_tensor(images)
@@ -265,7 +323,9 @@ def test_damaged_weights_are_refused(damage):
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(ValueError, match="unknown model 'mnist'; available: cifar10, glyphs"):
+    with pytest.raises(
+        ValueError, match="unknown model 'mnist'; available: cifar10, glyphs, gtsrb"
+    ):
         zoo.load("mnist")
 
 

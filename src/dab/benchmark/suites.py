@@ -25,6 +25,8 @@ FACTORS = (0.25, 1, 4, 16, 64)  # of the published learning rates
 # for all other methods and data sets.
 CHOSEN = {("glyphs", "dab"): 16}
 
+WEATHER = ("fog", "snow", "frost", "brightness", "motion_blur", "contrast")
+
 CAPACITIES = (64, 256, 1024, 4096)
 PAPER_METHODS = ("tent", "cotta", "adacontrast", "eata", "sar", "rotta")
 TRAINED_METHODS = (*PAPER_METHODS, "note", "roid", "dab")
@@ -174,4 +176,25 @@ def glyphs_long() -> Grid:
         [_method("glyphs", "tent"), *_sizes("glyphs", *CAPACITIES)],
         corruptions=CORRUPTIONS[::3],
         samples=50_000,
+    )
+
+
+@register_suite("gtsrb")
+def gtsrb() -> Grid:
+    """Video of traffic signs on a drive through weather, with published learning rates.
+
+    Without MEMO, which costs 200 forward passes per image.
+    """
+    others = ("lame", "t3a", "rpl", "rdumb", "cmf", "sequence_dab")
+    return Grid(
+        [
+            Method("source", {"output": "markov"}),
+            *map(Method, (*TRAINED_METHODS, *others)),
+            Method("deyo", {"layers": "all"}),  # the model has too few to leave some out
+            *(Method(name, {"guard": True}) for name in ("tent", "dab", "sequence_dab")),
+        ],
+        data=("gtsrb",),
+        settings=("drive+tracks",),
+        seeds=(0, 1, 2),
+        corruptions=WEATHER,
     )

@@ -39,8 +39,9 @@ def load_model(name: str, *, classes: Sequence[int] | None = None) -> Loaded:
     Args:
         name: `torchvision/NET[:TAG]`, `timm/NET[.TAG]` or `hf/NAME` for published weights. The
             first two also with `@FILE` for weights in a file, or `@random` for random weights, to
-            measure speed. `hf/FOLDER` for a saved model. `dab/resnet26_gn@FILE` for a net whose
-            weights are not shipped. `package.module:function` or
+            measure speed. `hf/FOLDER` for a saved model. `dab/resnet26_gn@FILE` and
+            `dab/gtsrb_convnet@FILE` for nets whose weights are not shipped.
+            `package.module:function` or
             `path/to/file.py:function` for a function that returns a model for [0, 1] images, or
             (model, Transform), or (model, Transform, card).
         classes: the indices of the logits to return, in this order; None returns all.

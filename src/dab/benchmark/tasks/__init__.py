@@ -1,7 +1,7 @@
 """What methods are compared on: one file per data set, registered by name."""
 
 # Each registers its own.
-from dab.benchmark.tasks import cifar10, cifar100, cifar_c, folder, glyphs, imagenet
+from dab.benchmark.tasks import cifar10, cifar100, cifar_c, folder, glyphs, gtsrb, imagenet
 from dab.benchmark.tasks.registry import (
     TASKS,
     TaskFactory,
@@ -24,6 +24,7 @@ __all__ = [
     "cifar_c",
     "folder",
     "glyphs",
+    "gtsrb",
     "imagenet",
     "parse_data",
     "register_task",
