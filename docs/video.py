@@ -165,10 +165,10 @@ def draw_errors(rows: Sequence[Row], file: Path) -> None:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Writes a picture with 64 colors: noise does not compress."""
+    """Writes a picture with 256 colors: noise does not compress."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120)
-    Image.open(drawn).convert("RGB").quantize(64).save(file, optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256).save(file, optimize=True)
 
 
 def main() -> None:
