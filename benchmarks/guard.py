@@ -11,11 +11,14 @@
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +33,15 @@ from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.glyphs import Glyphs
 from dab.data.images import Images, to_tensor
+from dab.guard import Calibration, Guard
+from dab.guard.health import Estimate
 from dab.guard.signals import Comparison
 from dab.models import zoo
 from dab.parts.functional import probabilities
 from dab.streams.orders import correlated, dirichlet, shuffled
 
 SEVERITY = 5
+LABELED = 300  # images that a calibration takes
 WINDOW = 1000  # images over which an estimate is compared with the truth
 ORDERS: dict[str, Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]] = {
     "shuffled": shuffled,
@@ -63,10 +69,7 @@ def load(net: str) -> nn.Module:
 
 def streams(chosen: argparse.Namespace) -> Iterator[tuple[str, Shown]]:
     """The stream of each order."""
-    clean: Images
-    clean = (
-        Glyphs.of_split("test", 10_000) if chosen.net == "glyphs" else CIFAR10(chosen.root, "test")
-    )
+    clean = clean_images(chosen)
     names = CORRUPTIONS[:: chosen.thin] if chosen.corruptions == "test" else HELD_OUT
     places = np.arange(chosen.samples)
     domains = [CorruptedImages(clean, name, SEVERITY).batch(places) for name in names]
@@ -81,6 +84,12 @@ def streams(chosen: argparse.Namespace) -> Iterator[tuple[str, Shown]]:
         yield order, Shown(images, torch.as_tensor(labels[np.concatenate(orders)]), source)
 
 
+def clean_images(chosen: argparse.Namespace) -> Images:
+    if chosen.net == "glyphs":
+        return Glyphs.of_split("test", 10_000)
+    return CIFAR10(chosen.root, "test")
+
+
 def in_batches(images: NDArray[np.uint8], size: int) -> Iterator[Tensor]:
     for start in range(0, len(images), size):
         yield to_tensor(images[start : start + size])
@@ -89,48 +98,98 @@ def in_batches(images: NDArray[np.uint8], size: int) -> Iterator[Tensor]:
 def create(chosen: argparse.Namespace, method: str, factor: float, guard: bool) -> dab.Adapter:
     """A method at a multiple of its published rate."""
     rate = dab.method(method).published["lr"]
-    options = {**OPTIONS.get(method, {}), "lr": factor * rate, "guard": guard}
-    return dab.create(method, load(chosen.net), **options)
+    model = load(chosen.net)
+    options = {**OPTIONS.get(method, {}), "lr": factor * rate}
+    if guard:
+        options["guard"] = Guard(calibration=calibration(chosen, model))
+    return dab.create(method, model, **options)
+
+
+def calibration(chosen: argparse.Namespace, model: nn.Module) -> Calibration:
+    """From clean labeled images that the streams do not show."""
+    images = clean_images(chosen)
+    places = np.arange(len(images) - LABELED, len(images))
+    labels = torch.as_tensor(np.asarray(images.labels)[places])
+    return Calibration.of(model, to_tensor(images.batch(places)), labels)
 
 
 def errors(chosen: argparse.Namespace) -> None:
-    rows = list(product(chosen.methods, chosen.rates))
-    print(
-        f"{chosen.net}: {'order':10} method rate | source free guarded | rollbacks compared | off"
-    )
+    """Run the cells that the file lacks, without and with a guard, and print each."""
+    began = time.process_time()
+    known = {cell_of(row) for row in rows_of(chosen.results)}
     for order, stream in streams(chosen):
-        source = 100 * float((stream.source.argmax(dim=1) != stream.labels).double().mean())
-        for method, factor in rows:
-            free = guarded(chosen, method, factor, stream, guard=False)[0] if chosen.free else None
-            error, adapter, off = guarded(chosen, method, factor, stream, guard=True)
-            totals = adapter.totals
-            share = 100 * totals.compared / totals.samples
-            without = "" if free is None else f"{free:.1f}"
-            print(
-                f"{chosen.net}: {order:10} {method:6} x{factor:<3g} | {source:.1f} {without:>5} "
-                f"{error:.1f} {'!' if error > source + 1 else ' '} | {totals.rollbacks:3} "
-                f"{share:.1f} % | {off:.1f}",
-                flush=True,
-            )
+        for method, factor, guard in product(chosen.methods, chosen.rates, (False, True)):
+            where = (chosen.net, chosen.corruptions, chosen.samples, chosen.seed)
+            cell = dict(zip(CELL, (*where, order, method, factor, guard), strict=True))
+            if cell_of(cell) in known or time.process_time() - began > chosen.seconds:
+                continue
+            row = {**cell, **measured(chosen, method, factor, stream, guard)}
+            with chosen.results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(row, flush=True)
 
 
-def guarded(
+# What tells cells apart.
+CELL = ("net", "corruptions", "samples", "seed", "order", "method", "rate", "guard")
+
+
+def cell_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in CELL)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measured(
     chosen: argparse.Namespace, method: str, factor: float, stream: Shown, guard: bool
-) -> tuple[float, dab.Adapter, float]:
-    """Error in %, the adapter, and the mean absolute difference of estimated and true error.
-
-    The latter over windows, in points.
-    """
+) -> dict[str, Any]:
+    """Error in %, and with a guard how far its estimates are off, over windows, in points."""
     adapter = create(chosen, method, factor, guard)
-    wrong, estimates = [], []
+    wrong, rollbacks = [], []
+    off = [], []  # without and with calibration
+    estimates = (math.nan, math.nan)
     labels = torch.split(stream.labels, chosen.batch)
     for images, truth in zip(in_batches(stream.images, chosen.batch), labels, strict=True):
         wrong.append((adapter(images).argmax(dim=1) != truth).double())
-        estimate = adapter.last.estimated_error
-        estimates.append(torch.full_like(wrong[-1], torch.nan if estimate is None else estimate))
-    off = torch.split(torch.cat(estimates) - torch.cat(wrong), WINDOW)
-    means = torch.stack([window.nanmean() for window in off])
-    return 100 * float(torch.cat(wrong).mean()), adapter, 100 * float(means.abs().nanmean())
+        rollbacks += [adapter.totals.samples] * adapter.last.rolled_back
+        if guard and adapter.last.compared:
+            estimates = estimated(adapter.guard) or estimates
+        # Estimates are about what the correction of the output starts from.
+        uncorrected = (adapter.uncorrected.argmax(dim=1) != truth).double()
+        for estimate, differences in zip(estimates, off, strict=True):
+            differences.append(estimate - uncorrected)
+    error = 100 * float(torch.cat(wrong).mean())
+    source = 100 * float((stream.source.argmax(dim=1) != stream.labels).double().mean())
+    found = {"source": round(source, 2), "error": round(error, 2)}
+    if not guard:
+        return found
+    return {
+        **found,
+        "rollbacks": rollbacks,
+        "compared": round(100 * adapter.totals.compared / adapter.totals.samples, 2),
+        "off": over_windows(off[0]),
+        "off calibrated": over_windows(off[1]),
+    }
+
+
+def estimated(guard: Guard) -> tuple[float, float] | None:
+    """The error that a guard estimates without its calibration, and with it."""
+    calibrated = guard.comparison.opinion(WINDOW)
+    if calibrated is None:
+        return None
+    temperature, guard.comparison.temperature = guard.comparison.temperature, 1.0
+    plain = guard.comparison.opinion(WINDOW)
+    guard.comparison.temperature = temperature
+    found = Estimate.of(plain, None), Estimate.of(calibrated, guard.calibration)
+    return 1 - found[0].accuracy, 1 - found[1].accuracy
+
+
+def over_windows(differences: list[Tensor]) -> list[float]:
+    """Means in points."""
+    windows = torch.split(torch.cat(differences), WINDOW)
+    means = [100 * float(window.nanmean()) for window in windows if len(window) >= WINDOW / 2]
+    return [round(mean, 2) for mean in means]
 
 
 def collapses(chosen: argparse.Namespace) -> None:
@@ -230,7 +289,8 @@ def main() -> None:
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--free", action="store_true", help="also without a guard")
+    parser.add_argument("--results", type=Path, default=Path("guard.jsonl"), help="of errors")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no cell after that")
     parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--calls", type=int, default=30)
     chosen = parser.parse_args()

@@ -15,6 +15,7 @@ State = Literal["healthy", "suspicious", "failed"]
 
 SUSPICIOUS = 0.01  # added error: one in a hundred images is wrong because of adapting
 ENOUGH = 16  # samples that it takes to be healthy again
+UNLEARNED = 0.1  # added error on images of the past
 NOT_FINITE = 3  # calls in a row that could not learn
 
 
@@ -25,8 +26,9 @@ class Decision(Recorded):
 
     - suspicious if e - s / 2 > 0.01: it may well be that more than one image in a hundred is wrong
       because of adapting;
-    - failed if e - s > `tolerance`, so that it probably is more than that; or if three calls in a
-      row could not learn because a number was not finite;
+    - failed if e - s > `tolerance`, so that it probably is more than that; or if e - s > 0.1 on
+      images of the past, which the stream may not show at present; or if three calls in a row could
+      not learn because a number was not finite;
     - healthy again only if e < 0.01 in all windows, on 16 samples at least.
     """
 
@@ -35,12 +37,26 @@ class Decision(Recorded):
         self.state: State = "healthy"
         self.since = 0  # images of the stream when the state began
 
-    def judge(self, opinions: Sequence[Opinion], not_finite: int, images: int) -> State:
-        """The state after so many images, of which the opinions are over different windows."""
+    def judge(
+        self,
+        opinions: Sequence[Opinion],
+        past: Opinion | None,
+        not_finite: int,
+        images: int,
+    ) -> State:
+        """The state after so many images.
+
+        Args:
+            opinions: over different windows.
+            past: of images of the past, predicted by the present weights.
+            not_finite: calls in a row that could not learn.
+            images: of the stream.
+        """
+        unlearned = past is not None and past.added_error - past.uncertainty > UNLEARNED
         surely = max((o.added_error - o.uncertainty for o in opinions), default=0.0)
         maybe = max((o.added_error - o.uncertainty / 2 for o in opinions), default=0.0)
         calm = all(o.added_error < SUSPICIOUS and o.samples >= ENOUGH for o in opinions)
-        if surely > self.tolerance or not_finite >= NOT_FINITE:
+        if surely > self.tolerance or unlearned or not_finite >= NOT_FINITE:
             self.become("failed", images)
         elif maybe > SUSPICIOUS and self.state == "healthy":
             self.become("suspicious", images)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from dab.parts.schema import Integer, List, Nested, take
+from dab.parts.state_file import leaves
 from dab.parts.transaction import Recorded
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Snapshots(Recorded):
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors held."""
+        return sum(value.nbytes for _, value in leaves(self._held) if isinstance(value, Tensor))
 
     def follow(self, images: int) -> bool:
         """So many more images have been seen; returns whether it is time for a snapshot."""
