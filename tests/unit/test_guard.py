@@ -122,7 +122,7 @@ def seen(added_error: float, uncertainty: float = 0.005, samples: int = 100) -> 
 def test_states_have_hysteresis():
     decision = Decision(tolerance=0.03)
     states = [
-        decision.judge([seen(added)], None, 0, 64 * number)
+        decision.judge([seen(added)], 64 * number)
         for number, added in enumerate([0.0, 0.012, 0.014, 0.012, 0.009, 0.04, 0.02, 0.009])
     ]
     healthy, suspicious, failed = "healthy", "suspicious", "failed"
@@ -133,19 +133,34 @@ def test_states_have_hysteresis():
 
 def test_the_worst_window_decides():
     decision = Decision(tolerance=0.03)
-    assert decision.judge([seen(0.0), seen(0.05)], None, 0, 1) == "failed"
-    assert decision.judge([seen(0.0), seen(0.02)], None, 0, 2) == "failed"
-    assert decision.judge([seen(0.0), seen(0.0, samples=15)], None, 0, 3) == "failed"
-    assert decision.judge([seen(0.0), seen(0.0)], None, 0, 4) == "healthy"
+    assert decision.judge([seen(0.0), seen(0.05)], 1) == "failed"
+    assert decision.judge([seen(0.0), seen(0.02)], 2) == "failed"
+    assert decision.judge([seen(0.0), seen(0.0, samples=15)], 3) == "failed"
+    assert decision.judge([seen(0.0), seen(0.0)], 4) == "healthy"
 
 
 def test_what_is_not_certain_is_not_decided():
-    assert Decision(tolerance=0.03).judge([seen(0.1, uncertainty=0.2)], None, 0, 1) == "healthy"
+    assert Decision(tolerance=0.03).judge([seen(0.1, uncertainty=0.2)], 1) == "healthy"
+
+
+def test_a_suspicion_that_cannot_be_settled_is_a_failure():
+    decision = Decision(tolerance=0.03)
+    assert decision.judge([seen(0.02)], 1, affordable=False) == "suspicious"
+    assert decision.judge([seen(0.02)], 2, affordable=True) == "suspicious"
+    assert decision.judge([seen(0.012)], 3, affordable=False) == "suspicious"
+    assert decision.judge([seen(0.02)], 4, affordable=False) == "failed"
+
+
+def test_what_is_unlearned_is_a_failure_whatever_the_stream_shows():
+    decision = Decision(tolerance=0.03)
+    assert decision.judge([seen(0.0)], 1, past=seen(0.2, uncertainty=0.11)) == "healthy"
+    assert decision.judge([seen(0.0)], 2, past=seen(0.2, uncertainty=0.09)) == "failed"
 
 
 def test_calls_that_cannot_learn_are_a_failure():
     decision = Decision(tolerance=0.03)
-    assert [decision.judge([], None, count, 1) for count in (1, 2, 3)] == ["healthy", "healthy", "failed"]
+    states = [decision.judge([], 1, not_finite=count) for count in (1, 2, 3)]
+    assert states == ["healthy", "healthy", "failed"]
 
 
 def test_the_rate_recovers_ever_more_slowly():
@@ -202,10 +217,10 @@ def fail(adapter: dab.Adapter) -> None:
 @pytest.mark.parametrize("kind", ["layernorm", "groupnorm"])
 def test_a_collapse_is_rolled_back_to_the_last_healthy_snapshot(kind):
     adapter = guarded(Guard(), kind=kind)
-    images = stream(SIZES)
-    for number, batch in enumerate(images):
-        adapter(batch)
-        if number == 9:  # the first snapshot, after 640 images
+    for images in stream(SIZES):
+        before = len(adapter.guard.snapshots)
+        adapter(images)
+        if len(adapter.guard.snapshots) > before:  # the first one, after 640 images
             snapshot = values(adapter)
     fail(adapter)
     assert adapter.last.rolled_back

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dab.guard.calibration import Calibration
-from dab.guard.decision import SUSPICIOUS, Decision, State
+from dab.guard.decision import SUSPICIOUS, Decision, State, is_doubtful
 from dab.guard.health import Estimate, Health
 from dab.guard.probe import FEWEST, Probe
 from dab.guard.recovery import Recovery
@@ -138,7 +138,7 @@ class Guard(Recorded):
         if looked or self._new >= FEWEST or self.failures.count:
             whole = len(source) == count
             worse = whole and self.action in BACK and self._seems_worse(count)
-            if self._judge() == "failed" and self._act(adapter):
+            if self._judge(affordable=whole) == "failed" and self._act(adapter):
                 worse = True
                 if not whole:
                     source = adapter.as_source(batch)
@@ -159,14 +159,19 @@ class Guard(Recorded):
         self.drift.follow(adapter.trained.distance())
         self.answering.follow(self.drift.distance if adapter.answers_after_update else before)
 
-    def _judge(self) -> State:
+    def _judge(self, affordable: bool) -> State:
         """The state after what has been seen, and the estimated error."""
         self._new = 0
         opinions = self._opinions()
         if opinions:
             self._estimated_error = 1 - Estimate.of(opinions[-1], self.calibration).accuracy
-        past = self.references.opinion
-        return self.decision.judge(opinions, past, self.failures.count, self._images)
+        return self.decision.judge(
+            opinions,
+            self._images,
+            past=self.references.opinion,
+            affordable=affordable,
+            not_finite=self.failures.count,
+        )
 
     def _compare(self, adapter: Adapter, batch: Tensor, answer: Tensor, close: bool) -> Tensor:
         """Let the source predict some images, all for a close look; returns its logits."""
@@ -205,7 +210,7 @@ class Guard(Recorded):
     def _seems_worse(self, count: int) -> bool:
         """Whether the source model seems to have answered this very call better."""
         opinion = self.comparison.opinion(count)
-        return opinion is not None and opinion.added_error > SUSPICIOUS
+        return opinion is not None and is_doubtful(opinion)
 
     def _is_well(self) -> bool:
         """Whether the present state is one to return to."""
