@@ -11,11 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import dab
-from dab.guard import Guard, Health
+from dab.guard import Calibration, Guard, Health
+from dab.guard.calibration import accuracy_of
 from dab.guard.decision import Decision
 from dab.guard.probe import SAVED, Probe
 from dab.guard.recovery import Recovery
+from dab.guard.references import References
 from dab.guard.signals import Comparison, Drift, Opinion
+from dab.parts.state_file import leaves
 from dab.registry import asks_for
 from dab.testing import Case, checks, net, same, stream
 from tests.support.adapters import METHODS, QUICK
@@ -86,6 +89,93 @@ def test_a_close_look_is_due_whenever_the_distance_has_doubled():
         if drift.due:
             drift.looked(16)
     assert [number + 1 for number, is_due in enumerate(due) if is_due] == [1, 3, 7, 15]
+
+
+# Images of the past
+
+
+def test_references_keep_the_classes_that_a_stream_no_longer_shows():
+    references = References()
+    varied = torch.rand(30, 3, 4, 4)
+    references.add(varied, one_hot(list(range(10)) * 3))
+    for _ in range(50):  # a long run of one class
+        references.add(torch.rand(64, 3, 4, 4), one_hot([3] * 64))
+    assert len(references) == 32
+    kept = {tuple(image.flatten().tolist()) for image in _all_images(references)}
+    others = [i for i in range(30) if i % 10 != 3]
+    assert all(tuple(varied[i].flatten().tolist()) in kept for i in others)
+
+
+def _all_images(references: References) -> Tensor:
+    images = [references.read(torch.device("cpu"))]
+    references.look(one_hot([0] * 16))
+    return torch.cat([*images, references.read(torch.device("cpu"))])
+
+
+def test_a_model_that_predicts_one_class_for_all_of_them_has_unlearned():
+    references = References()
+    references.add(torch.rand(30, 3, 4, 4), one_hot(list(range(10)) * 3))
+    fine = references.look(one_hot([i % 10 for i in range(16)]))
+    assert fine is not None
+    assert abs(fine.added_error) < 1e-6
+    references.looks.clear()
+    collapsed = references.look(one_hot([3] * 16, 0.99))
+    assert collapsed is not None
+    assert collapsed.added_error - collapsed.uncertainty > 0.1
+
+
+def test_each_of_them_is_compared_with_its_own_prediction():
+    """Whatever has been evicted in between, and in whatever slot it is."""
+    references = References()
+    for seed in range(5):
+        images = torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+        references.add(images, probabilities_of(images))
+    for _ in range(4):
+        images = references.read(torch.device("cpu"))
+        found = references.look(probabilities_of(images))
+        assert found is not None
+        assert (found.agreement, found.lost) == (1.0, 0.0)
+
+
+def probabilities_of(images: Tensor) -> Tensor:
+    return (20 * images.flatten(1)[:, :10]).softmax(dim=1)
+
+
+# Estimates
+
+
+def test_a_calibration_gives_back_the_accuracy_it_was_made_from():
+    logits = torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    labels = torch.where(torch.arange(300) % 4 == 0, 0, logits.argmax(dim=1))
+    found = Calibration.of(nn.Flatten(), 9 * logits[:, :, None, None], labels)
+    assert found.temperature > 2  # as sure of what is wrong as of the rest
+    assert accuracy_of(found.information, found) == pytest.approx(found.accuracy)
+    assert accuracy_of(found.information / 2, found) < found.accuracy / 2
+    unsure = Calibration.of(nn.Flatten(), 0.1 * logits[:, :, None, None], logits.argmax(dim=1))
+    assert unsure.temperature == 1
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"), [(torch.zeros(0, 2, 1, 1), torch.zeros(0)), (torch.zeros(4, 2, 1, 1), [])]
+)
+def test_a_calibration_needs_images_with_labels(images, labels):
+    with pytest.raises(ValueError, match=r"got [04] images and 0 labels"):
+        Calibration.of(nn.Flatten(), images, torch.as_tensor(labels))
+
+
+def test_labels_of_another_task_are_refused():
+    images = 5 * torch.eye(4)[:, :, None, None]
+    with pytest.raises(ValueError, match="are images and labels those of its task"):
+        Calibration.of(nn.Flatten(), images, torch.tensor([1, 2, 3, 0]))
+
+
+def test_a_calibration_is_part_of_the_options():
+    first = guarded(Guard(calibration=Calibration(0.9, 0.8)))
+    run(first, (8,))
+    state = first.state_dict()
+    guarded(Guard(calibration=Calibration(0.9, 0.8))).load_state_dict(state)
+    with pytest.raises(ValueError, match="guard"):
+        guarded(Guard()).load_state_dict(state)
 
 
 # Budget
@@ -425,6 +515,42 @@ def test_damaged_snapshots_are_refused(missing):
     state["checksum"] = checksum({k: v for k, v in state.items() if k != "checksum"})
     with pytest.raises(ValueError, match=missing):
         adapter.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "match"),
+    [
+        (("source",), None, "images without predictions"),
+        (("source",), torch.zeros(32, 7), "its guard has 7 classes, the model 6"),
+        (("next",), 32, "next"),
+        (("buffer", "storage", "images"), torch.zeros(8, 3, 9, 9), "its buffer holds"),
+    ],
+)
+def test_damaged_references_are_refused(path, wrong, match):
+    from dab.parts.state_file import checksum
+
+    adapter = guarded(Guard(share=1.0))
+    run(adapter, (8, 8))
+    state = adapter.state_dict()
+    part = state["guard"]["references"]
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = wrong
+    state["checksum"] = checksum({k: v for k, v in state.items() if k != "checksum"})
+    before = adapter.state_dict()
+    with pytest.raises(ValueError, match=match):
+        adapter.load_state_dict(state)
+    assert same(adapter.state_dict(), before)
+
+
+def test_the_bytes_of_a_guard_are_counted():
+    adapter = guarded(Guard(share=1.0))
+    assert adapter.guard.nbytes == 0
+    run(adapter, (64,) * 40)
+    state = adapter.state_dict()["guard"]
+    held = [value for _, value in leaves(state) if isinstance(value, Tensor)]
+    # All but the bookkeeping of the buffer and of looks at it, less than a hundred numbers each.
+    assert 0 <= sum(value.nbytes for value in held) - adapter.guard.nbytes < 8000
 
 
 def test_a_state_of_a_guarded_adapter_is_refused_by_one_without():

@@ -12,7 +12,7 @@ from torch import Tensor
 from dab.guard.signals import information, softened
 from dab.parts.functional import probabilities
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "accuracy_of"]
 
 # Both fitted on held-out streams, see docs/guard.md.
 INFORMED = 0.84
@@ -75,4 +75,4 @@ def accuracy_of(told: float, calibration: Calibration | None) -> float:
     """The estimated accuracy of a source model whose predictions tell this much of the class."""
     if calibration is None:
         return INFORMED * math.sqrt(told)
-    return min(1.0, calibration.accuracy * (told / calibration.information) ** POWER)
+    return min(1.0, calibration.accuracy * math.pow(told / calibration.information, POWER))

@@ -98,7 +98,7 @@ class Guard(Recorded):
     def health(self) -> Health:
         """What the guard thinks of the adapter."""
         opinion = self.comparison.opinion(WINDOWS[-1])
-        estimate = opinion and Estimate.of(opinion, self.calibration)
+        estimate = None if opinion is None else Estimate.of(opinion, self.calibration)
         return Health(
             state=self.decision.state,
             since=self.decision.since,
@@ -282,14 +282,18 @@ class Guard(Recorded):
         for part in self._parts().values():
             part.release()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, images: bool = True) -> dict[str, Any]:
+        """Everything it needs to resume; without the images of the past if asked."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        if not images:
+            parts["references"] = References().state_dict()
         return {
             "images": self._images,
             "compared": self._compared,
             "new": self._new,
             "unmeasured": self._unmeasured,
             "estimated_error": self._estimated_error,
-            **{name: part.state_dict() for name, part in self._parts().items()},
+            **parts,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -313,6 +317,13 @@ class Guard(Recorded):
         )
         for part, saved in zip(parts.values(), states, strict=True):
             part.load_state_dict(saved)
+
+    def check_fit(self, adapter: Adapter, memory: Any, classes: int | None) -> None:
+        """Refuse what does not fit an adapter with such a memory and so many classes."""
+        self.snapshots.check(adapter, memory)
+        for part in (self.comparison, self.references, self.references.looks):
+            if part.classes not in (None, classes):
+                raise ValueError(f"its guard has {part.classes} classes, the model {classes}")
 
 
 GuardOption = Guard | bool | Action

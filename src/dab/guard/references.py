@@ -28,6 +28,8 @@ class References(Recorded):
     no run of one class can crowd out the others.
     """
 
+    capacity = HELD
+
     def __init__(self) -> None:
         self.looks = Comparison(HELD)
         self._buffer: Buffer | None = None
@@ -40,6 +42,11 @@ class References(Recorded):
     @property
     def ready(self) -> bool:
         return len(self) >= AT_ONCE
+
+    @property
+    def classes(self) -> int | None:
+        """How many there are, if known."""
+        return None if self._source is None else self._source.shape[1]
 
     @property
     def nbytes(self) -> int:

@@ -160,6 +160,11 @@ class Comparison(Recorded):
         self._waiting, self._entropy = 0, 0.0
 
     @property
+    def classes(self) -> int | None:
+        """How many there are, if known."""
+        return self._rows.columns[0].shape[1] if len(self._rows) else None
+
+    @property
     def nbytes(self) -> int:
         return sum(column.nbytes for column in self._rows.columns)
 
