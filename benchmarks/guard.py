@@ -34,6 +34,7 @@ from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.glyphs import Glyphs
 from dab.data.images import Images, to_tensor
 from dab.guard import Calibration, Guard
+from dab.guard.guard import WINDOWS
 from dab.guard.health import Estimate
 from dab.guard.signals import Comparison
 from dab.models import zoo
@@ -175,11 +176,11 @@ def measured(
 
 def estimated(guard: Guard) -> tuple[float, float] | None:
     """The error that a guard estimates without its calibration, and with it."""
-    calibrated = guard.comparison.opinion(WINDOW)
+    calibrated = guard.comparison.opinion(WINDOWS[0])
     if calibrated is None:
         return None
     temperature, guard.comparison.temperature = guard.comparison.temperature, 1.0
-    plain = guard.comparison.opinion(WINDOW)
+    plain = guard.comparison.opinion(WINDOWS[0])
     guard.comparison.temperature = temperature
     found = Estimate.of(plain, None), Estimate.of(calibrated, guard.calibration)
     return 1 - found[0].accuracy, 1 - found[1].accuracy
@@ -246,7 +247,7 @@ def cost(chosen: argparse.Namespace) -> None:
 
 def fit(chosen: argparse.Namespace) -> None:
     """Least squares of the true added error, and of the source's accuracy, over windows."""
-    rows, targets, information, accuracies = [], [], [], []
+    rows, targets, confidences, accuracies = [], [], [], []
     for _, stream in streams(chosen):
         for method, factor in product(chosen.methods, chosen.rates):
             adapter = create(chosen, method, factor, guard=False)
@@ -254,7 +255,7 @@ def fit(chosen: argparse.Namespace) -> None:
             adapted = torch.cat(answers)
             for part in torch.split(torch.arange(len(adapted)), 500):
                 comparison = Comparison()
-                comparison.add(adapted[part], stream.source[part], len(part))
+                comparison.add(adapted[part], stream.source[part])
                 found = comparison.opinion(len(part))
                 wrong = [
                     p[part].argmax(dim=1) != stream.labels[part] for p in (adapted, stream.source)
@@ -262,9 +263,9 @@ def fit(chosen: argparse.Namespace) -> None:
                 added, source = (float(w.double().mean()) for w in wrong)
                 rows.append([found.lost, -found.gained, found.lost_classes])
                 targets.append(added - source)
-                information.append([found.source_accuracy])
+                confidences.append([found.confidence])
                 accuracies.append(1 - source)
-    for name, x, y in (("added error", rows, targets), ("accuracy", information, accuracies)):
+    for name, x, y in (("added error", rows, targets), ("accuracy", confidences, accuracies)):
         x, y = np.array(x), np.array(y)
         weights, *_ = np.linalg.lstsq(x, y, rcond=None)
         off = np.abs(x @ weights - y)

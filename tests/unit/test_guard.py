@@ -149,10 +149,23 @@ def test_a_calibration_gives_back_the_accuracy_it_was_made_from():
     labels = torch.where(torch.arange(300) % 4 == 0, 0, logits.argmax(dim=1))
     found = Calibration.of(nn.Flatten(), 9 * logits[:, :, None, None], labels)
     assert found.temperature > 2  # as sure of what is wrong as of the rest
-    assert accuracy_of(found.information, found) == pytest.approx(found.accuracy)
-    assert accuracy_of(found.information / 2, found) < found.accuracy / 2
+    assert accuracy_of(found.confidence, found) == pytest.approx(found.accuracy)
+    assert accuracy_of(found.confidence / 2, found) < found.accuracy / 2
     unsure = Calibration.of(nn.Flatten(), 0.1 * logits[:, :, None, None], logits.argmax(dim=1))
-    assert unsure.temperature == 1
+    assert unsure.temperature < 0.5
+
+
+def test_the_confidence_of_all_images_is_known_from_a_few():
+    """Two models that differ by a constant: a single comparison tells the rest."""
+    adapted = torch.rand(500, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    adapted = 0.5 + 0.1 * adapted[:, :1]
+    source = adapted + 0.3
+    p_a, p_s = (torch.cat([p, 1 - p], dim=1) for p in (adapted, source))
+    comparison = Comparison()
+    comparison.add(p_a, p_s[[7]], torch.tensor([7]))
+    found = comparison.opinion(500)
+    assert found is not None
+    assert found.confidence == pytest.approx(float(source.mean()), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +178,7 @@ def test_a_calibration_needs_images_with_labels(images, labels):
 
 def test_labels_of_another_task_are_refused():
     images = 5 * torch.eye(4)[:, :, None, None]
-    with pytest.raises(ValueError, match="are images and labels those of its task"):
+    with pytest.raises(ValueError, match="those of its task"):
         Calibration.of(nn.Flatten(), images, torch.tensor([1, 2, 3, 0]))
 
 

@@ -97,8 +97,9 @@ class Guard(Recorded):
     @property
     def health(self) -> Health:
         """What the guard thinks of the adapter."""
-        opinion = self.comparison.opinion(WINDOWS[-1])
-        estimate = None if opinion is None else Estimate.of(opinion, self.calibration)
+        opinions = self._opinions()
+        opinion = opinions[-1] if opinions else None
+        estimate = Estimate.of(opinions[0], self.calibration) if opinions else None
         return Health(
             state=self.decision.state,
             since=self.decision.since,
@@ -164,7 +165,7 @@ class Guard(Recorded):
         self._new = 0
         opinions = self._opinions()
         if opinions:
-            self._estimated_error = 1 - Estimate.of(opinions[-1], self.calibration).accuracy
+            self._estimated_error = 1 - Estimate.of(opinions[0], self.calibration).accuracy
         return self.decision.judge(
             opinions,
             self._images,

@@ -20,7 +20,6 @@ __all__ = [
     "Failures",
     "Opinion",
     "effective_classes",
-    "information",
     "softened",
 ]
 
@@ -63,7 +62,7 @@ class Opinion:
     lost_classes: float  # log N_s - log N_a, times the share of the stream's classes it shows
     added_error: float  # estimate of error(adapted) - error(source)
     uncertainty: float  # standard error of that estimate from sampling alone
-    information: float  # the share of log C that p_s tells about the class
+    confidence: float  # of the source model, p_s(y_s)
 
 
 class Comparison(Recorded):
@@ -73,12 +72,12 @@ class Comparison(Recorded):
     fewer. So lost classes count in proportion to the share of classes that the window shows, of
     those that the source model has predicted recently.
 
-    The mean entropy of the source's predictions is that of the adapted model's, which is known for
-    all images, plus the difference on those that were compared: a control variate.
+    The mean confidence of the source model is that of the adapted model, which is known for all
+    images, plus the difference on those that were compared: a control variate.
 
     Args:
         held: how many samples.
-        temperature: divides the source's logits where its information is measured.
+        temperature: divides the logits where confidence is measured.
     """
 
     def __init__(self, held: int = HELD, temperature: float = 1.0) -> None:
@@ -88,13 +87,13 @@ class Comparison(Recorded):
             Array((None, None), torch.float32, least=0),  # p_s
             Array((None,), torch.int64, least=0),  # y_a
             Array((None,), torch.float64),  # gained
-            Array((None,), torch.float64),  # entropy of p_a minus its mean since the last time
+            Array((None,), torch.float64),  # confidence of p_a minus its mean since the last time
             Array((None,), torch.int64),  # position in the stream
         )
         self._images = 0  # of the stream, up to the last comparison
         self._cleared = 0  # images when the weights were replaced
         self._waiting = 0  # images since the last comparison
-        self._entropy = 0.0  # of the adapted model's predictions for these, summed
+        self._confidence = 0.0  # of the adapted model's predictions for these, summed
 
     def add(self, adapted: Tensor, source: Tensor, chosen: Tensor | None = None) -> None:
         """Add the adapted model's probabilities (n, C), and the source's (k, C) for those chosen.
@@ -102,19 +101,19 @@ class Comparison(Recorded):
         By default, for all.
         """
         p_a, p_s = adapted.cpu(), source.cpu()
-        entropy = -torch.xlogy(p_a, p_a).sum(dim=1).double()
+        confidence = softened(p_a, self.temperature).amax(dim=1).double()
         self._waiting += len(p_a)
-        self._entropy += float(entropy.sum())
+        self._confidence += float(confidence.sum())
         if not len(p_s):
             return
         self._images += self._waiting
         if chosen is not None:
-            p_a, entropy = p_a[chosen], entropy[chosen]
+            p_a, confidence = p_a[chosen], confidence[chosen]
         top, y_a = p_a.max(dim=1)
         gained = (top - p_a.gather(1, p_s.argmax(dim=1, keepdim=True))[:, 0]).double()
-        more = entropy - self._entropy / self._waiting
+        more = confidence - self._confidence / self._waiting
         self._rows.push(p_s.float(), y_a, gained, more, torch.full_like(y_a, self._images))
-        self._waiting, self._entropy = 0, 0.0
+        self._waiting, self._confidence = 0, 0.0
 
     def opinion(self, span: int) -> Opinion | None:
         """What the last `span` images say; None if nothing has been compared."""
@@ -125,10 +124,10 @@ class Comparison(Recorded):
         top_s, y_s = p_s.max(dim=1)
         lost = top_s - p_s.gather(1, y_a[:, None])[:, 0]
         count_a, count_s = (y.bincount(minlength=classes).double() for y in (y_a, y_s))
-        recent = self._last(CONTEXT)[0]
-        shown = effective_classes(p_s.mean(dim=0)) / effective_classes(recent.mean(dim=0))
+        context = effective_classes(self._last(CONTEXT)[0].mean(dim=0))
+        shown = min(1.0, effective_classes(p_s.mean(dim=0)) / context)
         # What each sample contributes to log N_s - log N_a; the mean is just that.
-        lost_classes = min(1.0, shown) * (count_a[y_a].log() - count_s[y_s].log())
+        lost_classes = shown * (count_a[y_a].log() - count_s[y_s].log())
         parts = LOST * lost - GAINED * gained + CLASSES * lost_classes
         added = parts.mean()
         # A handful of samples that happen to be alike is not certain.
@@ -141,11 +140,7 @@ class Comparison(Recorded):
             lost_classes=float(lost_classes.mean()),
             added_error=float(added),
             uncertainty=math.sqrt(squares / (samples + PRIOR) / samples),
-            information=information(
-                softened(p_s, self.temperature),
-                softened(recent, self.temperature),
-                float(more.mean()),
-            ),
+            confidence=float((softened(p_s, self.temperature).amax(dim=1) - more).mean()),
         )
 
     def _last(self, span: int, since: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -157,7 +152,7 @@ class Comparison(Recorded):
     def clear(self) -> None:
         """Other weights predict from now on; what the source predicted is still the context."""
         self._cleared = self._images
-        self._waiting, self._entropy = 0, 0.0
+        self._waiting, self._confidence = 0, 0.0
 
     @property
     def classes(self) -> int | None:
@@ -185,29 +180,15 @@ class Comparison(Recorded):
             "images": self._images,
             "cleared": self._cleared,
             "waiting": self._waiting,
-            "entropy": self._entropy,
+            "confidence": self._confidence,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         count = Integer()
-        rows, self._images, self._cleared, self._waiting, self._entropy = take(
-            state, rows=Nested(), images=count, cleared=count, waiting=count, entropy=Number()
+        rows, self._images, self._cleared, self._waiting, self._confidence = take(
+            state, rows=Nested(), images=count, cleared=count, waiting=count, confidence=Number()
         )
         self._rows.load_state_dict(rows)
-
-
-def information(p: Tensor, context: Tensor, excess: float = 0.0) -> float:
-    """What predictions (n, C) tell about the class, as a share of log C: mutual information.
-
-    The entropy of their mean over a context minus their mean entropy, which in the sample is known
-    to exceed that of all images by `excess`.
-
-    >>> information(torch.eye(4), torch.eye(4)), information(torch.full((2, 4), 0.25), torch.eye(4))
-    (1.0, 0.0)
-    """
-    possible = math.log(effective_classes(context.mean(dim=0)))
-    entropy = float(-torch.xlogy(p, p).sum()) / len(p) - excess
-    return min(1.0, max(0.0, possible - entropy) / math.log(p.shape[1]))
 
 
 def softened(p: Tensor, temperature: float) -> Tensor:
