@@ -247,7 +247,7 @@ def cost(chosen: argparse.Namespace) -> None:
 
 def fit(chosen: argparse.Namespace) -> None:
     """Least squares of the true added error, and of the source's accuracy, over windows."""
-    rows, targets, confidences, accuracies = [], [], [], []
+    rows, targets, certainties, accuracies = [], [], [], []
     for _, stream in streams(chosen):
         for method, factor in product(chosen.methods, chosen.rates):
             adapter = create(chosen, method, factor, guard=False)
@@ -263,9 +263,9 @@ def fit(chosen: argparse.Namespace) -> None:
                 added, source = (float(w.double().mean()) for w in wrong)
                 rows.append([found.lost, -found.gained, found.lost_classes])
                 targets.append(added - source)
-                confidences.append([found.confidence])
+                certainties.append([found.certainty])
                 accuracies.append(1 - source)
-    for name, x, y in (("added error", rows, targets), ("accuracy", confidences, accuracies)):
+    for name, x, y in (("added error", rows, targets), ("accuracy", certainties, accuracies)):
         x, y = np.array(x), np.array(y)
         weights, *_ = np.linalg.lstsq(x, y, rcond=None)
         off = np.abs(x @ weights - y)

@@ -17,7 +17,7 @@ from dab.guard.decision import Decision
 from dab.guard.probe import SAVED, Probe
 from dab.guard.recovery import Recovery
 from dab.guard.references import References
-from dab.guard.signals import Comparison, Drift, Opinion
+from dab.guard.signals import Comparison, Drift, Opinion, certainty_of
 from dab.parts.state_file import leaves
 from dab.registry import asks_for
 from dab.testing import Case, checks, net, same, stream
@@ -149,23 +149,22 @@ def test_a_calibration_gives_back_the_accuracy_it_was_made_from():
     labels = torch.where(torch.arange(300) % 4 == 0, 0, logits.argmax(dim=1))
     found = Calibration.of(nn.Flatten(), 9 * logits[:, :, None, None], labels)
     assert found.temperature > 2  # as sure of what is wrong as of the rest
-    assert accuracy_of(found.confidence, found) == pytest.approx(found.accuracy)
-    assert accuracy_of(found.confidence / 2, found) < found.accuracy / 2
+    assert accuracy_of(found.certainty, found) == pytest.approx(found.accuracy)
+    assert accuracy_of(found.certainty / 2, found) < found.accuracy / 2
     unsure = Calibration.of(nn.Flatten(), 0.1 * logits[:, :, None, None], logits.argmax(dim=1))
-    assert unsure.temperature < 0.5
+    assert unsure.temperature == 1
 
 
-def test_the_confidence_of_all_images_is_known_from_a_few():
-    """Two models that differ by a constant: a single comparison tells the rest."""
-    adapted = torch.rand(500, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    adapted = 0.5 + 0.1 * adapted[:, :1]
-    source = adapted + 0.3
-    p_a, p_s = (torch.cat([p, 1 - p], dim=1) for p in (adapted, source))
+def test_the_certainty_for_all_images_is_known_from_a_few():
+    """Where two models agree, a single comparison tells the rest."""
+    p = torch.rand(500, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p /= p.sum(dim=1, keepdim=True)
     comparison = Comparison()
-    comparison.add(p_a, p_s[[7]], torch.tensor([7]))
+    comparison.add(p, p[[7]], torch.tensor([7]))
     found = comparison.opinion(500)
     assert found is not None
-    assert found.confidence == pytest.approx(float(source.mean()), abs=1e-6)
+    assert found.certainty == pytest.approx(float(certainty_of(p).mean()), abs=1e-6)
+    assert found.certainty != pytest.approx(float(certainty_of(p[[7]])), abs=1e-3)
 
 
 @pytest.mark.parametrize(

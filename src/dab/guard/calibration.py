@@ -1,4 +1,4 @@
-"""From the confidence of the source model to its accuracy."""
+"""From the certainty of the source model to its accuracy."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dab.guard.signals import softened
+from dab.guard.signals import certainty_of, softened
 from dab.parts.functional import probabilities
 
 __all__ = ["Calibration", "accuracy_of"]
 
-POWER = 2.5  # chosen on held-out streams, see docs/guard.md
+# Chosen on held-out streams, see docs/guard.md.
+POWER = 1.5
+UNCALIBRATED = 0.84
 BATCH = 64
-TEMPERATURES = [1.05**k for k in range(-40, 41)]  # 0.14 to 7
+TEMPERATURES = [1.05**k for k in range(41)]  # 1 to 7
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How sure the source model is where its accuracy is known: three numbers.
+    """How certain the source model is where its accuracy is known: three numbers.
 
-    Where its mean confidence is c, its accuracy is estimated as `accuracy` (c / `confidence`)^2.5:
-    under a shift, accuracy falls faster than confidence. Create it with `Calibration.of`.
+    Where its mean certainty is c, its accuracy is estimated as `accuracy` (c / `certainty`)^1.5:
+    under a shift, accuracy falls faster than certainty. Create it with `Calibration.of`.
     """
 
     accuracy: float  # on the labeled images
-    confidence: float  # mean of the largest probability on them, at the temperature
-    temperature: float = 1.0  # divides the logits
+    certainty: float  # mean of 1 - entropy / log C on them, at the temperature
+    temperature: float = 1.0  # divides the logits; at least 1
 
     def __post_init__(self) -> None:
-        if not (0 < self.accuracy <= 1 and 0 < self.confidence <= 1 and self.temperature > 0):
+        if not (0 < self.accuracy <= 1 and 0 < self.certainty <= 1 and self.temperature >= 1):
             raise ValueError(
-                "accuracy and confidence must be above 0 and at most 1, and temperature above 0, "
+                "accuracy and certainty must be above 0 and at most 1, and temperature at least 1, "
                 f"got {self}"
             )
 
@@ -43,7 +45,8 @@ class Calibration:
     def of(cls, model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> Calibration:
         """From a few hundred labeled images that the source model was not trained on.
 
-        The temperature is the one with the highest likelihood of the labels.
+        The temperature is the one with the highest likelihood of the labels, but at least 1: an
+        overconfident model is softened. A few errors cannot tell how far to sharpen another.
 
         >>> model = torch.nn.Flatten()
         >>> images, labels = 3 * torch.eye(4)[:, :, None, None], torch.arange(4)
@@ -65,16 +68,17 @@ class Calibration:
                 "the model predicts none of these labels: are images and labels those of its task?"
             )
         temperature = min(TEMPERATURES, key=surprise)
-        return cls(accuracy, float(softened(p, temperature).amax(dim=1).mean()), temperature)
+        certainty = float(certainty_of(softened(p, temperature)).mean())
+        return cls(accuracy, certainty, temperature)
 
 
-def accuracy_of(confidence: float, calibration: Calibration | None) -> float:
-    """The estimated accuracy of a source model of this mean confidence; without labels, just that.
+def accuracy_of(certainty: float, calibration: Calibration | None) -> float:
+    """The estimated accuracy of a source model of this mean certainty.
 
-    >>> accuracy_of(0.8, None), round(accuracy_of(0.4, Calibration(0.9, 0.8)), 3)
-    (0.8, 0.159)
+    >>> round(accuracy_of(0.64, None), 3), round(accuracy_of(0.2, Calibration(0.8, 0.8)), 3)
+    (0.672, 0.1)
     """
+    certainty = max(0.0, certainty)
     if calibration is None:
-        return confidence
-    relative = max(0.0, confidence) / calibration.confidence
-    return min(1.0, calibration.accuracy * math.pow(relative, POWER))
+        return UNCALIBRATED * math.sqrt(certainty)
+    return min(1.0, calibration.accuracy * math.pow(certainty / calibration.certainty, POWER))

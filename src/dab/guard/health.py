@@ -52,7 +52,7 @@ class Estimate:
 
     @classmethod
     def of(cls, opinion: Opinion, calibration: Calibration | None) -> Estimate:
-        source = accuracy_of(opinion.confidence, calibration)
+        source = accuracy_of(opinion.certainty, calibration)
         accuracy = min(1.0, max(0.0, source - opinion.added_error))
         off = OFF_BY if calibration is None else CALIBRATED_OFF_BY
         spread = math.hypot(off, DEVIATIONS * 0.5 / math.sqrt(opinion.samples))

@@ -19,6 +19,7 @@ __all__ = [
     "Drift",
     "Failures",
     "Opinion",
+    "certainty_of",
     "effective_classes",
     "softened",
 ]
@@ -62,7 +63,7 @@ class Opinion:
     lost_classes: float  # log N_s - log N_a, times the share of the stream's classes it shows
     added_error: float  # estimate of error(adapted) - error(source)
     uncertainty: float  # standard error of that estimate from sampling alone
-    confidence: float  # of the source model, p_s(y_s)
+    certainty: float  # of the source model: 1 - entropy of p_s / log C
 
 
 class Comparison(Recorded):
@@ -72,12 +73,12 @@ class Comparison(Recorded):
     fewer. So lost classes count in proportion to the share of classes that the window shows, of
     those that the source model has predicted recently.
 
-    The mean confidence of the source model is that of the adapted model, which is known for all
+    The mean certainty of the source model is that of the adapted model, which is known for all
     images, plus the difference on those that were compared: a control variate.
 
     Args:
         held: how many samples.
-        temperature: divides the logits where confidence is measured.
+        temperature: divides the logits where certainty is measured.
     """
 
     def __init__(self, held: int = HELD, temperature: float = 1.0) -> None:
@@ -87,13 +88,13 @@ class Comparison(Recorded):
             Array((None, None), torch.float32, least=0),  # p_s
             Array((None,), torch.int64, least=0),  # y_a
             Array((None,), torch.float64),  # gained
-            Array((None,), torch.float64),  # confidence of p_a minus its mean since the last time
+            Array((None,), torch.float64),  # certainty of p_a minus its mean since the last time
             Array((None,), torch.int64),  # position in the stream
         )
         self._images = 0  # of the stream, up to the last comparison
         self._cleared = 0  # images when the weights were replaced
         self._waiting = 0  # images since the last comparison
-        self._confidence = 0.0  # of the adapted model's predictions for these, summed
+        self._certainty = 0.0  # of the adapted model's predictions for these, summed
 
     def add(self, adapted: Tensor, source: Tensor, chosen: Tensor | None = None) -> None:
         """Add the adapted model's probabilities (n, C), and the source's (k, C) for those chosen.
@@ -101,19 +102,19 @@ class Comparison(Recorded):
         By default, for all.
         """
         p_a, p_s = adapted.cpu(), source.cpu()
-        confidence = softened(p_a, self.temperature).amax(dim=1).double()
+        certainty = certainty_of(softened(p_a, self.temperature)).double()
         self._waiting += len(p_a)
-        self._confidence += float(confidence.sum())
+        self._certainty += float(certainty.sum())
         if not len(p_s):
             return
         self._images += self._waiting
         if chosen is not None:
-            p_a, confidence = p_a[chosen], confidence[chosen]
+            p_a, certainty = p_a[chosen], certainty[chosen]
         top, y_a = p_a.max(dim=1)
         gained = (top - p_a.gather(1, p_s.argmax(dim=1, keepdim=True))[:, 0]).double()
-        more = confidence - self._confidence / self._waiting
+        more = certainty - self._certainty / self._waiting
         self._rows.push(p_s.float(), y_a, gained, more, torch.full_like(y_a, self._images))
-        self._waiting, self._confidence = 0, 0.0
+        self._waiting, self._certainty = 0, 0.0
 
     def opinion(self, span: int) -> Opinion | None:
         """What the last `span` images say; None if nothing has been compared."""
@@ -140,7 +141,7 @@ class Comparison(Recorded):
             lost_classes=float(lost_classes.mean()),
             added_error=float(added),
             uncertainty=math.sqrt(squares / (samples + PRIOR) / samples),
-            confidence=float((softened(p_s, self.temperature).amax(dim=1) - more).mean()),
+            certainty=float((certainty_of(softened(p_s, self.temperature)) - more).mean()),
         )
 
     def _last(self, span: int, since: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -152,7 +153,7 @@ class Comparison(Recorded):
     def clear(self) -> None:
         """Other weights predict from now on; what the source predicted is still the context."""
         self._cleared = self._images
-        self._waiting, self._confidence = 0, 0.0
+        self._waiting, self._certainty = 0, 0.0
 
     @property
     def classes(self) -> int | None:
@@ -180,15 +181,24 @@ class Comparison(Recorded):
             "images": self._images,
             "cleared": self._cleared,
             "waiting": self._waiting,
-            "confidence": self._confidence,
+            "certainty": self._certainty,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         count = Integer()
-        rows, self._images, self._cleared, self._waiting, self._confidence = take(
-            state, rows=Nested(), images=count, cleared=count, waiting=count, confidence=Number()
+        rows, self._images, self._cleared, self._waiting, self._certainty = take(
+            state, rows=Nested(), images=count, cleared=count, waiting=count, certainty=Number()
         )
         self._rows.load_state_dict(rows)
+
+
+def certainty_of(p: Tensor) -> Tensor:
+    """1 - entropy / log C of predictions (n, C): 0 for all classes alike, 1 for a single one.
+
+    >>> certainty_of(torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+    tensor([0., 1.])
+    """
+    return 1 + torch.xlogy(p, p).sum(dim=1) / math.log(p.shape[1])
 
 
 def softened(p: Tensor, temperature: float) -> Tensor:
