@@ -19,6 +19,7 @@ from dab.guard.signals import (
     HELD,
     LOST,
     PRIOR,
+    RECENT,
     SPREAD,
     Comparison,
     effective_classes,
@@ -45,26 +46,22 @@ class SlowComparison:
     def __init__(self, temperature: float = 1.0) -> None:
         self.temperature = temperature
         self.samples: list[tuple[list[float], list[float], int, float]] = []
-        self.waiting: list[float] = []
+        self.recent = 0.0
         self.images = self.cleared = 0
 
     def add(self, adapted: Tensor, source: Tensor, chosen: list[int] | None = None) -> None:
         rows = adapted.tolist()
         sure = [certainty(self.softened(row)) for row in rows]
-        self.waiting += sure
-        if not len(source):
-            return
-        self.images += len(self.waiting)
+        kept = math.exp(-len(rows) / RECENT) if self.images else 0.0
+        self.recent = kept * self.recent + (1 - kept) * sum(sure) / len(sure)
+        self.images += len(rows)
         places = range(len(rows)) if chosen is None else chosen
         for i, s in zip(places, source.float().tolist(), strict=True):
-            more = sure[i] - sum(self.waiting) / len(self.waiting)
-            self.samples.append((rows[i], s, self.images, more))
+            self.samples.append((rows[i], s, self.images, certainty(self.softened(s)) - sure[i]))
         self.samples = self.samples[-HELD:]
-        self.waiting = []
 
     def clear(self) -> None:
         self.cleared = self.images
-        self.waiting = []
 
     def last(self, span: int) -> list[tuple[list[float], list[float], int, float]]:
         newest = max(at for _, _, at, _ in self.samples)
@@ -90,7 +87,6 @@ class SlowComparison:
         lost_classes = shown * math.log(count_classes(y_s) / count_classes(y_a))
         added = LOST * sum(lost) / n - GAINED * sum(gained) / n + CLASSES * lost_classes
         squares = sum((part - added) ** 2 for part in parts) + PRIOR * SPREAD**2
-        sure = [certainty(self.softened(s)) - more for _, s, _, more in window]
         return {
             "samples": n,
             "agreement": sum(a == s for a, s in zip(y_a, y_s, strict=True)) / n,
@@ -99,7 +95,7 @@ class SlowComparison:
             "lost_classes": lost_classes,
             "added_error": added,
             "uncertainty": math.sqrt(squares / (n + PRIOR) / n),
-            "certainty": sum(sure) / n,
+            "certainty": self.recent + sum(more for *_, more in window) / n,
         }
 
 
@@ -111,7 +107,7 @@ def certainty(p: list[float]) -> float:
 @given(
     st.integers(0, 2**31),
     st.integers(2, 7),
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 300)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 300)), min_size=1, max_size=6),
     st.integers(1, 4000),
     st.sampled_from([1.0, 1.7]),
 )

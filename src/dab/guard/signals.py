@@ -28,6 +28,7 @@ __all__ = [
 # docs/guard.md.
 LOST, GAINED, CLASSES = 1.0, 0.6, 0.2
 HELD = 512  # samples that a comparison holds at most
+RECENT = 128  # images over which a running mean forgets
 CONTEXT = 5000  # images that show which classes there are
 CLOSE = 16  # images that a close look takes at least, over several calls if these are small
 PRIOR, SPREAD = 4, 0.2  # samples with this deviation are assumed to have been seen before
@@ -73,8 +74,9 @@ class Comparison(Recorded):
     fewer. So lost classes count in proportion to the share of classes that the window shows, of
     those that the source model has predicted recently.
 
-    The mean certainty of the source model is that of the adapted model, which is known for all
-    images, plus the difference on those that were compared: a control variate.
+    The certainty of the source model is that of the adapted model, a running mean over all images,
+    plus the difference on those that were compared: a control variate, which follows a new domain
+    before many of its images have been compared.
 
     Args:
         held: how many samples.
@@ -88,13 +90,12 @@ class Comparison(Recorded):
             Array((None, None), torch.float32, least=0),  # p_s
             Array((None,), torch.int64, least=0),  # y_a
             Array((None,), torch.float64),  # gained
-            Array((None,), torch.float64),  # certainty of p_a minus its mean since the last time
+            Array((None,), torch.float64),  # certainty of p_s minus that of p_a
             Array((None,), torch.int64),  # position in the stream
         )
-        self._images = 0  # of the stream, up to the last comparison
+        self._images = 0  # of the stream
         self._cleared = 0  # images when the weights were replaced
-        self._waiting = 0  # images since the last comparison
-        self._certainty = 0.0  # of the adapted model's predictions for these, summed
+        self._certainty = 0.0  # of the adapted model, recently
 
     def add(self, adapted: Tensor, source: Tensor, chosen: Tensor | None = None) -> None:
         """Add the adapted model's probabilities (n, C), and the source's (k, C) for those chosen.
@@ -103,25 +104,26 @@ class Comparison(Recorded):
         """
         p_a, p_s = adapted.cpu(), source.cpu()
         certainty = certainty_of(softened(p_a, self.temperature)).double()
-        self._waiting += len(p_a)
-        self._certainty += float(certainty.sum())
+        weight = 1.0 if not self._images else 1 - math.exp(-len(p_a) / RECENT)
+        self._certainty += weight * (float(certainty.mean()) - self._certainty)
+        self._images += len(p_a)
         if not len(p_s):
             return
-        self._images += self._waiting
         if chosen is not None:
             p_a, certainty = p_a[chosen], certainty[chosen]
         top, y_a = p_a.max(dim=1)
         gained = (top - p_a.gather(1, p_s.argmax(dim=1, keepdim=True))[:, 0]).double()
-        more = certainty - self._certainty / self._waiting
+        more = certainty_of(softened(p_s, self.temperature)).double() - certainty
         self._rows.push(p_s.float(), y_a, gained, more, torch.full_like(y_a, self._images))
-        self._waiting, self._certainty = 0, 0.0
 
     def opinion(self, span: int) -> Opinion | None:
         """What the last `span` images say; None if nothing has been compared."""
-        if not len(self._rows) or self._cleared == self._images:
+        if not len(self._rows):
             return None
         p_s, y_a, gained, more = self._last(span, since=self._cleared)
         samples, classes = p_s.shape
+        if not samples:
+            return None
         top_s, y_s = p_s.max(dim=1)
         lost = top_s - p_s.gather(1, y_a[:, None])[:, 0]
         count_a, count_s = (y.bincount(minlength=classes).double() for y in (y_a, y_s))
@@ -141,7 +143,7 @@ class Comparison(Recorded):
             lost_classes=float(lost_classes.mean()),
             added_error=float(added),
             uncertainty=math.sqrt(squares / (samples + PRIOR) / samples),
-            certainty=float((certainty_of(softened(p_s, self.temperature)) - more).mean()),
+            certainty=self._certainty + float(more.mean()),
         )
 
     def _last(self, span: int, since: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -153,7 +155,6 @@ class Comparison(Recorded):
     def clear(self) -> None:
         """Other weights predict from now on; what the source predicted is still the context."""
         self._cleared = self._images
-        self._waiting, self._certainty = 0, 0.0
 
     @property
     def classes(self) -> int | None:
@@ -180,14 +181,13 @@ class Comparison(Recorded):
             "rows": self._rows.state_dict(),
             "images": self._images,
             "cleared": self._cleared,
-            "waiting": self._waiting,
             "certainty": self._certainty,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         count = Integer()
-        rows, self._images, self._cleared, self._waiting, self._certainty = take(
-            state, rows=Nested(), images=count, cleared=count, waiting=count, certainty=Number()
+        rows, self._images, self._cleared, self._certainty = take(
+            state, rows=Nested(), images=count, cleared=count, certainty=Number()
         )
         self._rows.load_state_dict(rows)
 
