@@ -36,6 +36,7 @@ BACK = ("rollback", "pause", "reset")  # the actions that step back
 
 WINDOWS = (320, 1000)  # images of the stream that opinions are formed on
 EVERY = 640  # images from one snapshot to the next
+ADDED = 16  # images of the past that a comparison adds, at most about twice that
 
 
 class Guard(Recorded):
@@ -70,7 +71,7 @@ class Guard(Recorded):
         action: Action | Choose = "rollback",
         *,
         tolerance: Annotated[float, Range(SUSPICIOUS, 1)] = 0.03,
-        share: Annotated[float, Range(above=0, most=1)] = 0.03,
+        share: Annotated[float, Range(above=0, most=1)] = 0.02,
         snapshots: Count = 4,
         calibration: Calibration | None = None,
     ) -> None:
@@ -132,10 +133,10 @@ class Guard(Recorded):
         self._images += count
         self.failures.follow(adapter.last.skipped)
         self._measure(adapter, count)
-        doubtful = self.decision.state != "healthy" or not self._compared
-        source = self._compare(adapter, batch, answer, doubtful or self.answering.due)
-        looked = self._look_back(adapter, doubtful or self.drift.due)
         due = self.snapshots.follow(count)
+        doubtful = self.decision.state != "healthy" or not self._compared
+        source = self._compare(adapter, batch, answer, doubtful or due or self.answering.due)
+        looked = self._look_back(adapter, doubtful or self.drift.due)
         if looked or self._new >= FEWEST or self.failures.count:
             whole = len(source) == count
             worse = whole and self.action in BACK and self._seems_worse(count)
@@ -143,7 +144,7 @@ class Guard(Recorded):
                 worse = True
                 if not whole:
                     source = adapter.as_source(batch)
-            elif due and self._is_well():
+            elif due and whole and self._is_well():
                 self.snapshots.take(adapter)
             if worse and torch.isfinite(source).all():
                 answer = source
@@ -152,9 +153,9 @@ class Guard(Recorded):
         return answer
 
     def _measure(self, adapter: Adapter, count: int) -> None:
-        """How far the weights have moved; with small batches not in every call."""
+        """How far the weights have moved; less often later, when a doubling takes longer."""
         self._unmeasured += count
-        if self._unmeasured < FEWEST:
+        if self._unmeasured < min(256, max(FEWEST, self._images // 64)):
             return
         before, self._unmeasured = self.drift.distance, 0
         self.drift.follow(adapter.trained.distance())
@@ -185,7 +186,8 @@ class Guard(Recorded):
         if not len(chosen):
             return source
         if not adapter.episodic:  # then nothing that is learned from other images lasts
-            self.references.add(batch[chosen], p_s)
+            few = slice(None, None, max(1, len(chosen) // ADDED))
+            self.references.add(batch[chosen[few]], p_s[few])
         self._compared += len(chosen)
         self._new += len(chosen)
         adapter.last.compared = len(chosen)
@@ -214,9 +216,9 @@ class Guard(Recorded):
         return opinion is not None and is_doubtful(opinion)
 
     def _is_well(self) -> bool:
-        """Whether the present state is one to return to."""
+        """Whether the present state is one to return to, which takes more than no doubt."""
         opinions = self._opinions()
-        well = all(opinion.added_error < SUSPICIOUS for opinion in opinions)
+        well = all(o.added_error + o.uncertainty / 2 < SUSPICIOUS for o in opinions)
         return bool(opinions) and well and self.decision.state == "healthy"
 
     def _act(self, adapter: Adapter) -> bool:

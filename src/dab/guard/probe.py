@@ -14,8 +14,8 @@ from dab.parts.transaction import Recorded
 __all__ = ["Probe"]
 
 LEARNED = 3  # what a call that learns costs, in forward passes; one that does not costs one
-REGULAR, CLOSE, BACK = 0.6, 0.2, 0.2  # how the budget is divided
-FEWEST = 16  # images in a forward pass, if a call has them: smaller ones cost more per image
+REGULAR, CLOSE, BACK = 0.5, 0.25, 0.25  # how the budget is divided
+FEWEST = 8  # images in a forward pass, if a call has them: smaller ones cost more per image
 SAVED = 1024.0  # images that close looks can save up, at most; available from the start
 
 
@@ -27,7 +27,7 @@ class Probe(Recorded):
 
     >>> probe = Probe(0.1)
     >>> [len(probe.choose(64, learned=False, close=False)) for _ in range(6)]
-    [0, 0, 0, 0, 19, 0]
+    [0, 0, 9, 0, 0, 10]
     >>> len(probe.choose(64, learned=False, close=True))
     64
     """
