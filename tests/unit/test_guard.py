@@ -343,6 +343,21 @@ def test_the_failed_call_is_answered_by_the_source():
         torch.testing.assert_close(answer, source(images))
 
 
+def test_a_snapshot_that_has_unlearned_the_past_is_not_returned_to():
+    """It may have been taken while the stream showed nothing that would have told."""
+    adapter = guarded(Guard(share=1.0))
+    source = values(adapter)
+    run(adapter)
+    kept = adapter.guard.snapshots
+    assert len(kept) == 1
+    collapse(adapter)
+    kept.take(adapter)
+    fail(adapter)
+    assert len(kept) == 0
+    assert not same(values(adapter), source)  # the earlier snapshot
+    assert float(torch.stack([value.abs().sum() for value in values(adapter)]).sum()) > 0
+
+
 def test_repeated_failures_go_back_to_the_source():
     adapter = guarded(Guard(share=1.0))
     source = values(adapter)

@@ -9,7 +9,7 @@ from dab.guard.signals import Opinion
 from dab.parts.schema import Integer, OneOf, take
 from dab.parts.transaction import Recorded
 
-__all__ = ["Decision", "State", "is_doubtful"]
+__all__ = ["Decision", "State", "has_unlearned", "is_doubtful"]
 
 State = Literal["healthy", "suspicious", "failed"]
 
@@ -22,6 +22,11 @@ NOT_FINITE = 3  # calls in a row that could not learn
 def is_doubtful(opinion: Opinion) -> bool:
     """Whether more than one image in a hundred may well be wrong because of adapting."""
     return opinion.added_error - opinion.uncertainty / 2 > SUSPICIOUS
+
+
+def has_unlearned(past: Opinion) -> bool:
+    """Whether one in ten images of the past is probably wrong because of adapting."""
+    return past.added_error - past.uncertainty > UNLEARNED
 
 
 class Decision(Recorded):
@@ -64,7 +69,7 @@ class Decision(Recorded):
         surely = max((o.added_error - o.uncertainty for o in opinions), default=0.0)
         doubtful = any(is_doubtful(opinion) for opinion in opinions)
         calm = all(o.added_error < SUSPICIOUS and o.samples >= ENOUGH for o in opinions)
-        unlearned = past is not None and past.added_error - past.uncertainty > UNLEARNED
+        unlearned = past is not None and has_unlearned(past)
         undecided = self.state == "suspicious" and doubtful and not affordable
         if surely > self.tolerance or undecided or unlearned or not_finite >= NOT_FINITE:
             self.become("failed", images)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dab.guard.calibration import Calibration
-from dab.guard.decision import SUSPICIOUS, Decision, State, is_doubtful
+from dab.guard.decision import SUSPICIOUS, UNLEARNED, Decision, State, has_unlearned, is_doubtful
 from dab.guard.health import Estimate, Health
 from dab.guard.probe import FEWEST, Probe
 from dab.guard.recovery import Recovery
@@ -136,7 +136,7 @@ class Guard(Recorded):
         due = self.snapshots.follow(count)
         doubtful = self.decision.state != "healthy" or not self._compared
         source = self._compare(adapter, batch, answer, doubtful or due or self.answering.due)
-        looked = self._look_back(adapter, doubtful or self.drift.due)
+        looked = self._look_back(adapter, doubtful or due or self.drift.due)
         if looked or self._new >= FEWEST or self.failures.count:
             whole = len(source) == count
             worse = whole and self.action in BACK and self._seems_worse(count)
@@ -199,12 +199,15 @@ class Guard(Recorded):
         """Predict images of the past with the present weights; returns whether that was due."""
         if not self.references.ready or not self.probe.looks_back(AT_ONCE, close):
             return False
+        self.drift.looked(AT_ONCE)
+        return self._predict_past(adapter) is not None
+
+    def _predict_past(self, adapter: Adapter) -> Opinion | None:
+        """What images of the past say about the present weights; None if they predict no number."""
         logits = adapter.infer(self.references.read(adapter.trained.device))
         if not torch.isfinite(logits).all():
-            return False
-        self.references.look(probabilities(logits))
-        self.drift.looked(AT_ONCE)
-        return True
+            return None
+        return self.references.look(probabilities(logits))
 
     def _opinions(self) -> list[Opinion]:
         found = [self.comparison.opinion(window) for window in WINDOWS]
@@ -219,7 +222,9 @@ class Guard(Recorded):
         """Whether the present state is one to return to, which takes more than no doubt."""
         opinions = self._opinions()
         well = all(o.added_error + o.uncertainty / 2 < SUSPICIOUS for o in opinions)
-        return bool(opinions) and well and self.decision.state == "healthy"
+        past = self.references.opinion
+        remembered = past is None or past.added_error < UNLEARNED / 2
+        return bool(opinions) and well and remembered and self.decision.state == "healthy"
 
     def _act(self, adapter: Adapter) -> bool:
         """Adaptation has failed: warn, and step back; returns whether it did the latter."""
@@ -243,18 +248,32 @@ class Guard(Recorded):
         back = self.recovery.fail(pause=action == "pause")
         if action == "reset":
             adapter.return_to_source(forget=True)
+            self.references.looks.clear()
         else:
-            self.snapshots.restore(adapter, back)
+            self._return(adapter, back)
         adapter.last.rolled_back = True
         # What is known is about other weights: look closely until they have proved themselves.
         self.comparison.clear()
-        self.references.looks.clear()
         for drift in (self.drift, self.answering):
             drift.clear(adapter.trained.distance())
         self.probe.refill()
         self.failures.follow(False)
         self.decision.become("suspicious", self._images)
         return True
+
+    def _return(self, adapter: Adapter, back: int) -> None:
+        """To the snapshot so many steps back, or an earlier one that remembers the past."""
+        while self.snapshots.restore(adapter, back):
+            self.references.looks.clear()
+            if not self.references.ready or not self._has_unlearned(adapter):
+                return
+            back = 1
+        self.references.looks.clear()
+
+    def _has_unlearned(self, adapter: Adapter) -> bool:
+        for _ in range(2):  # all of the images
+            past = self._predict_past(adapter)
+        return past is None or has_unlearned(past)
 
     # Saving, resuming and rolling back.
 
