@@ -201,7 +201,7 @@ def table(chosen: argparse.Namespace) -> None:
     rates = sorted({row["rate"] for row in rows})
     print("| net | order (source) | method |", *(f"x{rate:g} |" for rate in rates))
     print("|---|---|---|" + "---|" * len(rates))
-    groups = dict.fromkeys((cell_of(row)[:5], row["method"]) for row in rows)
+    groups = sorted({(cell_of(row)[:5], row["method"]) for row in rows})
     for group, method in groups:
         pairs = [[found.get((*group, method, r, g)) for g in (False, True)] for r in rates]
         source = next(row["source"] for pair in pairs for row in pair if row)
