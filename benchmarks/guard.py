@@ -1,7 +1,9 @@
 """What the guard saves, costs and estimates: `python -m benchmarks.guard errors`, and others below.
 
 - `errors`: error in % of the source model, and of methods at multiples of their published rates
-  without and with a guard; rollbacks, and how far estimated errors were off.
+  without and with a guard; rollbacks, and how far estimated errors were off. Every cell is a line
+  of a file, and cells that the file has are not run again: the command can be interrupted.
+- `table`: that file as Markdown.
 - `collapses`: how many calls an injected collapse takes to be noticed.
 - `cost`: of a guarded call, relative to one without, measured in turns in one process.
 - `fit`: the constants of `dab.guard.signals`, by least squares over windows of streams without a
@@ -11,11 +13,14 @@
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,19 +28,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import dab
-from benchmarks.step import TinyViT, batches
 from dab.data.cache import cache_folder
 from dab.data.corrupted_images import CorruptedImages
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.datasets.cifar10 import CIFAR10
 from dab.data.datasets.glyphs import Glyphs
 from dab.data.images import Images, to_tensor
+from dab.guard import Calibration, Guard
+from dab.guard.guard import WINDOWS
+from dab.guard.health import Estimate
 from dab.guard.signals import Comparison
 from dab.models import zoo
 from dab.parts.functional import probabilities
 from dab.streams.orders import correlated, dirichlet, shuffled
 
 SEVERITY = 5
+LABELED = 300  # images that a calibration takes
 WINDOW = 1000  # images over which an estimate is compared with the truth
 ORDERS: dict[str, Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]] = {
     "shuffled": shuffled,
@@ -63,10 +71,7 @@ def load(net: str) -> nn.Module:
 
 def streams(chosen: argparse.Namespace) -> Iterator[tuple[str, Shown]]:
     """The stream of each order."""
-    clean: Images
-    clean = (
-        Glyphs.of_split("test", 10_000) if chosen.net == "glyphs" else CIFAR10(chosen.root, "test")
-    )
+    clean = clean_images(chosen)
     names = CORRUPTIONS[:: chosen.thin] if chosen.corruptions == "test" else HELD_OUT
     places = np.arange(chosen.samples)
     domains = [CorruptedImages(clean, name, SEVERITY).batch(places) for name in names]
@@ -81,6 +86,12 @@ def streams(chosen: argparse.Namespace) -> Iterator[tuple[str, Shown]]:
         yield order, Shown(images, torch.as_tensor(labels[np.concatenate(orders)]), source)
 
 
+def clean_images(chosen: argparse.Namespace) -> Images:
+    if chosen.net == "glyphs":
+        return Glyphs.of_split("test", 10_000)
+    return CIFAR10(chosen.root, "test")
+
+
 def in_batches(images: NDArray[np.uint8], size: int) -> Iterator[Tensor]:
     for start in range(0, len(images), size):
         yield to_tensor(images[start : start + size])
@@ -89,54 +100,130 @@ def in_batches(images: NDArray[np.uint8], size: int) -> Iterator[Tensor]:
 def create(chosen: argparse.Namespace, method: str, factor: float, guard: bool) -> dab.Adapter:
     """A method at a multiple of its published rate."""
     rate = dab.method(method).published["lr"]
-    options = {**OPTIONS.get(method, {}), "lr": factor * rate, "guard": guard}
-    return dab.create(method, load(chosen.net), **options)
+    model = load(chosen.net)
+    options = {**OPTIONS.get(method, {}), "lr": factor * rate}
+    if guard:
+        options["guard"] = Guard(calibration=calibration(chosen, model))
+    return dab.create(method, model, **options)
+
+
+def calibration(chosen: argparse.Namespace, model: nn.Module) -> Calibration:
+    """From clean labeled images that the streams do not show."""
+    images = clean_images(chosen)
+    places = np.arange(len(images) - LABELED, len(images))
+    labels = torch.as_tensor(np.asarray(images.labels)[places])
+    return Calibration.of(model, to_tensor(images.batch(places)), labels)
 
 
 def errors(chosen: argparse.Namespace) -> None:
-    rows = list(product(chosen.methods, chosen.rates))
-    print(
-        f"{chosen.net}: {'order':10} method rate | source free guarded | rollbacks compared | off"
-    )
+    """Run the cells that the file lacks, without and with a guard, and print each."""
+    began = time.process_time()
+    known = {cell_of(row) for row in rows_of(chosen.results)}
     for order, stream in streams(chosen):
-        source = 100 * float((stream.source.argmax(dim=1) != stream.labels).double().mean())
-        for method, factor in rows:
-            free = guarded(chosen, method, factor, stream, guard=False)[0] if chosen.free else None
-            error, adapter, off = guarded(chosen, method, factor, stream, guard=True)
-            totals = adapter.totals
-            share = 100 * totals.compared / totals.samples
-            without = "" if free is None else f"{free:.1f}"
-            print(
-                f"{chosen.net}: {order:10} {method:6} x{factor:<3g} | {source:.1f} {without:>5} "
-                f"{error:.1f} {'!' if error > source + 1 else ' '} | {totals.rollbacks:3} "
-                f"{share:.1f} % | {off:.1f}",
-                flush=True,
-            )
+        for method, factor, guard in product(chosen.methods, chosen.rates, (False, True)):
+            where = (chosen.net, chosen.corruptions, chosen.samples, chosen.seed)
+            cell = dict(zip(CELL, (*where, order, method, factor, guard), strict=True))
+            if cell_of(cell) in known or time.process_time() - began > chosen.seconds:
+                continue
+            row = {**cell, **measured(chosen, method, factor, stream, guard)}
+            with chosen.results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(row, flush=True)
 
 
-def guarded(
+# What tells cells apart.
+CELL = ("net", "corruptions", "samples", "seed", "order", "method", "rate", "guard")
+
+
+def cell_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in CELL)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measured(
     chosen: argparse.Namespace, method: str, factor: float, stream: Shown, guard: bool
-) -> tuple[float, dab.Adapter, float]:
-    """Error in %, the adapter, and the mean absolute difference of estimated and true error.
-
-    The latter over windows, in points.
-    """
+) -> dict[str, Any]:
+    """Error in %, and with a guard how far its estimates are off, over windows, in points."""
     adapter = create(chosen, method, factor, guard)
-    wrong, estimates = [], []
+    wrong, rollbacks = [], []
+    off = [], []  # without and with calibration
+    estimates = (math.nan, math.nan)
     labels = torch.split(stream.labels, chosen.batch)
     for images, truth in zip(in_batches(stream.images, chosen.batch), labels, strict=True):
         wrong.append((adapter(images).argmax(dim=1) != truth).double())
-        estimate = adapter.last.estimated_error
-        estimates.append(torch.full_like(wrong[-1], torch.nan if estimate is None else estimate))
-    off = torch.split(torch.cat(estimates) - torch.cat(wrong), WINDOW)
-    means = torch.stack([window.nanmean() for window in off])
-    return 100 * float(torch.cat(wrong).mean()), adapter, 100 * float(means.abs().nanmean())
+        rollbacks += [adapter.totals.samples] * adapter.last.rolled_back
+        if guard and adapter.last.compared:
+            estimates = estimated(adapter.guard) or estimates
+        # Estimates are about what the correction of the output starts from.
+        uncorrected = (adapter.uncorrected.argmax(dim=1) != truth).double()
+        for estimate, differences in zip(estimates, off, strict=True):
+            differences.append(estimate - uncorrected)
+    error = 100 * float(torch.cat(wrong).mean())
+    source = 100 * float((stream.source.argmax(dim=1) != stream.labels).double().mean())
+    found = {"source": round(source, 2), "error": round(error, 2)}
+    if not guard:
+        return found
+    return {
+        **found,
+        "rollbacks": rollbacks,
+        "compared": round(100 * adapter.totals.compared / adapter.totals.samples, 2),
+        "off": over_windows(off[0]),
+        "off calibrated": over_windows(off[1]),
+    }
+
+
+def estimated(guard: Guard) -> tuple[float, float] | None:
+    """The error that a guard estimates without its calibration, and with it."""
+    calibrated = guard.comparison.opinion(WINDOWS[0])
+    if calibrated is None:
+        return None
+    temperature, guard.comparison.temperature = guard.comparison.temperature, 1.0
+    plain = guard.comparison.opinion(WINDOWS[0])
+    guard.comparison.temperature = temperature
+    found = Estimate.of(plain, None), Estimate.of(calibrated, guard.calibration)
+    return 1 - found[0].accuracy, 1 - found[1].accuracy
+
+
+def over_windows(differences: list[Tensor]) -> list[float]:
+    """Means in points."""
+    windows = torch.split(torch.cat(differences), WINDOW)
+    means = [100 * float(window.nanmean()) for window in windows if len(window) >= WINDOW / 2]
+    return [round(mean, 2) for mean in means]
+
+
+def table(chosen: argparse.Namespace) -> None:
+    """The results as Markdown: without -> with a guard, a column for each rate."""
+    rows = rows_of(chosen.results)
+    found = {cell_of(row): row for row in rows}
+    rates = sorted({row["rate"] for row in rows})
+    print("| net | order (source) | method |", *(f"x{rate:g} |" for rate in rates))
+    print("|---|---|---|" + "---|" * len(rates))
+    groups = sorted({(cell_of(row)[:5], row["method"]) for row in rows})
+    for group, method in groups:
+        pairs = [[found.get((*group, method, r, g)) for g in (False, True)] for r in rates]
+        source = next(row["source"] for pair in pairs for row in pair if row)
+        cells = [_shown(*pair) for pair in pairs]
+        print(f"| {group[0].partition('@')[0]} | {group[4]} ({source:.1f}) | {method} |", *cells)
+
+
+def _shown(free: dict[str, Any] | None, guarded: dict[str, Any] | None) -> str:
+    if free is None or guarded is None:
+        return "|"
+    worse = " (!)" if guarded["error"] > guarded["source"] + 1 else ""
+    return f"{free['error']:.1f} -> {guarded['error']:.1f}{worse} |"
 
 
 def collapses(chosen: argparse.Namespace) -> None:
-    """Make methods collapse after a healthy start, and count the calls until that is noticed."""
+    """Make methods collapse after a healthy start, and count the calls until that is noticed.
+
+    What is not noticed may be harmless: the error on the images of the start tells.
+    """
     ((_, stream),) = streams(argparse.Namespace(**{**vars(chosen), "orders": ["shuffled"]}))
     healthy = list(in_batches(stream.images, chosen.batch))[:20]
+    labels = stream.labels.split(chosen.batch)[:20]
     one = stream.labels == stream.labels[0]
     only = list(in_batches(stream.images[one.numpy()], chosen.batch))[:20]
     noise = [torch.rand_like(healthy[0]) for _ in range(20)]
@@ -147,47 +234,63 @@ def collapses(chosen: argparse.Namespace) -> None:
             adapter = create(chosen, method, 1, guard=True)
             for images in healthy:
                 adapter(images)
+            before = error_of(adapter, healthy, labels)
             adapter.trained.learning_rate *= 64
             calls = adapter.totals.calls
-            for images in batches_of * 4:
-                adapter(images)
+            for number in range(40):
+                adapter(batches_of[number % len(batches_of)])
                 if adapter.totals.rollbacks:
                     break
+            after = error_of(adapter, healthy, labels)
             noticed = adapter.totals.rollbacks > 0
-            after = f"{adapter.totals.calls - calls} calls" if noticed else "not within 80 calls"
-            print(f"{chosen.net}: {method:6} {name:10} noticed after {after}", flush=True)
+            when = f"after {adapter.totals.calls - calls} calls" if noticed else "never in 40 calls"
+            print(
+                f"{chosen.net}: {method:6} {name:10} noticed {when}; error on the first images "
+                f"{before:.1f} % before, {after:.1f} % then",
+                flush=True,
+            )
+
+
+def error_of(adapter: dab.Adapter, batches_of: list[Tensor], labels: Sequence[Tensor]) -> float:
+    """In %, on every fourth batch."""
+    pairs = list(zip(batches_of, labels, strict=True))[::4]
+    wrong = [(adapter.predict(x).argmax(dim=1) != y).double() for x, y in pairs]
+    return 100 * float(torch.cat(wrong).mean())
 
 
 def cost(chosen: argparse.Namespace) -> None:
-    """Guarded and plain calls in turns, on a ViT-Ti/16, after the guard's first close looks."""
-    for size in (64, 1):
-        for method in chosen.methods:
-            torch.manual_seed(0)
-            guard = dab.guard.Guard()
-            pair = [
-                dab.create(
-                    method, TinyViT(chosen.pixels).eval(), guard=g, **OPTIONS.get(method, {})
-                )
-                for g in (False, guard)
-            ]
-            pair[1].guard.probe._close = 0.0  # what a long stream has left of them
+    """CPU time of guarded and plain calls in turns, after the guard's first close looks.
+
+    With a rate so small that nothing happens: what a guard costs where all is well.
+    """
+    for method, size in product(chosen.methods, (64, 1)):
+        options = {**OPTIONS.get(method, {}), "lr": 1e-7}
+        pair = [dab.create(method, load(chosen.net), guard=g, **options) for g in (False, True)]
+        # Mixed labels, so that methods with a buffer learn as often as they do on real streams.
+        images = clean_images(chosen).batch(np.arange(64 * 20))
+        calls = [x[:size] for x in in_batches(images, 64)]
+        for x in calls[:2]:
+            for adapter in pair:
+                adapter(x)
+        pair[1].guard.probe._close = 0.0  # what a long stream has left of close looks
+        repeated = chosen.calls if size > 1 else 8 * chosen.calls
+        ratios = []
+        for _ in range(3):
             spent = [0.0, 0.0]
-            images = [
-                x[:size] for x in batches(chosen.calls * (1 if size > 1 else 8), chosen.pixels)
-            ]
-            for x in images:
-                for number, adapter in enumerate(pair):
+            for number in range(repeated):
+                for which in (0, 1) if number % 2 else (1, 0):
                     began = time.process_time()
-                    adapter(x)
-                    spent[number] += time.process_time() - began
-            print(
-                f"{method:6} batch {size:2}: {100 * (spent[1] / spent[0] - 1):+.1f} %", flush=True
-            )
+                    pair[which](calls[number % len(calls)])
+                    spent[which] += time.process_time() - began
+            ratios.append(100 * (spent[1] / spent[0] - 1))
+        updates = 100 * pair[1].totals.updates / pair[1].totals.calls
+        shown = " ".join(f"{ratio:+.1f}" for ratio in ratios)
+        print(f"{method:6} batch {size:2}, {updates:.0f} % of calls learn: {shown} %", flush=True)
 
 
 def fit(chosen: argparse.Namespace) -> None:
     """Least squares of the true added error, and of the source's accuracy, over windows."""
-    rows, targets, information, accuracies = [], [], [], []
+    rows, targets, certainties, accuracies = [], [], [], []
     for _, stream in streams(chosen):
         for method, factor in product(chosen.methods, chosen.rates):
             adapter = create(chosen, method, factor, guard=False)
@@ -195,7 +298,7 @@ def fit(chosen: argparse.Namespace) -> None:
             adapted = torch.cat(answers)
             for part in torch.split(torch.arange(len(adapted)), 500):
                 comparison = Comparison()
-                comparison.add(adapted[part], stream.source[part], len(part))
+                comparison.add(adapted[part], stream.source[part])
                 found = comparison.opinion(len(part))
                 wrong = [
                     p[part].argmax(dim=1) != stream.labels[part] for p in (adapted, stream.source)
@@ -203,9 +306,9 @@ def fit(chosen: argparse.Namespace) -> None:
                 added, source = (float(w.double().mean()) for w in wrong)
                 rows.append([found.lost, -found.gained, found.lost_classes])
                 targets.append(added - source)
-                information.append([found.source_accuracy])
+                certainties.append([found.certainty])
                 accuracies.append(1 - source)
-    for name, x, y in (("added error", rows, targets), ("accuracy", information, accuracies)):
+    for name, x, y in (("added error", rows, targets), ("accuracy", certainties, accuracies)):
         x, y = np.array(x), np.array(y)
         weights, *_ = np.linalg.lstsq(x, y, rcond=None)
         off = np.abs(x @ weights - y)
@@ -215,9 +318,12 @@ def fit(chosen: argparse.Namespace) -> None:
         )
 
 
+COMMANDS = {"errors": errors, "table": table, "collapses": collapses, "cost": cost, "fit": fit}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("command", choices=["errors", "collapses", "cost", "fit"])
+    parser.add_argument("command", choices=list(COMMANDS))
     parser.add_argument(
         "--net", default="glyphs", help="glyphs, cifar10 or a model of dab.load_model"
     )
@@ -230,12 +336,12 @@ def main() -> None:
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--free", action="store_true", help="also without a guard")
-    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--results", type=Path, default=Path("guard.jsonl"), help="of errors")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no cell after that")
     parser.add_argument("--calls", type=int, default=30)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    {"errors": errors, "collapses": collapses, "cost": cost, "fit": fit}[chosen.command](chosen)
+    COMMANDS[chosen.command](chosen)
 
 
 if __name__ == "__main__":

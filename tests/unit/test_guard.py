@@ -11,11 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import dab
-from dab.guard import Guard, Health
+from dab.guard import Calibration, Guard, Health
+from dab.guard.calibration import accuracy_of
 from dab.guard.decision import Decision
 from dab.guard.probe import SAVED, Probe
 from dab.guard.recovery import Recovery
-from dab.guard.signals import Comparison, Drift, Opinion
+from dab.guard.references import References
+from dab.guard.signals import Comparison, Drift, Opinion, certainty_of
+from dab.parts.state_file import leaves
 from dab.registry import asks_for
 from dab.testing import Case, checks, net, same, stream
 from tests.support.adapters import METHODS, QUICK
@@ -32,7 +35,7 @@ def one_hot(labels: list[int], confidence: float = 0.9, classes: int = 10) -> Te
 
 def opinion(adapted: Tensor, source: Tensor) -> Opinion:
     comparison = Comparison()
-    comparison.add(adapted, source, len(source))
+    comparison.add(adapted, source)
     found = comparison.opinion(1000)
     assert found is not None
     return found
@@ -55,10 +58,10 @@ def test_lost_classes_count_less_where_the_stream_shows_few():
     everything = one_hot(list(range(10)) * 5)
     adapted, source = one_hot([3] * 50), one_hot([3] * 45 + [1, 2, 4, 5, 6])
     alone, in_context = Comparison(), Comparison()
-    in_context.add(everything, everything, 4000)
+    in_context.add(everything, everything)
     for comparison in (alone, in_context):
-        comparison.add(adapted, source, 300)
-    lost = [comparison.opinion(300).lost_classes for comparison in (alone, in_context)]
+        comparison.add(adapted, source)
+    lost = [comparison.opinion(50).lost_classes for comparison in (alone, in_context)]
     assert 0 < lost[1] < 0.5 * lost[0]
 
 
@@ -84,29 +87,130 @@ def test_a_close_look_is_due_whenever_the_distance_has_doubled():
         drift.follow(number / 100)
         due.append(drift.due)
         if drift.due:
-            drift.looked()
+            drift.looked(16)
     assert [number + 1 for number, is_due in enumerate(due) if is_due] == [1, 3, 7, 15]
+
+
+# Images of the past
+
+
+def test_references_keep_the_classes_that_a_stream_no_longer_shows():
+    references = References()
+    varied = torch.rand(30, 3, 4, 4)
+    references.add(varied, one_hot(list(range(10)) * 3))
+    for _ in range(50):  # a long run of one class
+        references.add(torch.rand(64, 3, 4, 4), one_hot([3] * 64))
+    assert len(references) == 32
+    kept = {tuple(image.flatten().tolist()) for image in _all_images(references)}
+    others = [i for i in range(30) if i % 10 != 3]
+    assert all(tuple(varied[i].flatten().tolist()) in kept for i in others)
+
+
+def _all_images(references: References) -> Tensor:
+    images = [references.read(torch.device("cpu"))]
+    references.look(one_hot([0] * 16))
+    return torch.cat([*images, references.read(torch.device("cpu"))])
+
+
+def test_a_model_that_predicts_one_class_for_all_of_them_has_unlearned():
+    references = References()
+    references.add(torch.rand(30, 3, 4, 4), one_hot(list(range(10)) * 3))
+    fine = references.look(one_hot([i % 10 for i in range(16)]))
+    assert fine is not None
+    assert abs(fine.added_error) < 1e-6
+    references.looks.clear()
+    collapsed = references.look(one_hot([3] * 16, 0.99))
+    assert collapsed is not None
+    assert collapsed.added_error - collapsed.uncertainty > 0.1
+
+
+def test_each_of_them_is_compared_with_its_own_prediction():
+    """Whatever has been evicted in between, and in whatever slot it is."""
+    references = References()
+    for seed in range(5):
+        images = torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+        references.add(images, probabilities_of(images))
+    for _ in range(4):
+        images = references.read(torch.device("cpu"))
+        found = references.look(probabilities_of(images))
+        assert found is not None
+        assert (found.agreement, found.lost) == (1.0, 0.0)
+
+
+def probabilities_of(images: Tensor) -> Tensor:
+    return (20 * images.flatten(1)[:, :10]).softmax(dim=1)
+
+
+# Estimates
+
+
+def test_a_calibration_gives_back_the_accuracy_it_was_made_from():
+    logits = torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    labels = torch.where(torch.arange(300) % 4 == 0, 0, logits.argmax(dim=1))
+    found = Calibration.of(nn.Flatten(), 9 * logits[:, :, None, None], labels)
+    assert found.temperature > 2  # as sure of what is wrong as of the rest
+    assert accuracy_of(found.certainty, found) == pytest.approx(found.accuracy)
+    assert accuracy_of(found.certainty / 2, found) < found.accuracy / 2
+    unsure = Calibration.of(nn.Flatten(), 0.1 * logits[:, :, None, None], logits.argmax(dim=1))
+    assert unsure.temperature == 1
+
+
+def test_the_certainty_for_all_images_is_known_from_a_few():
+    """Where two models agree, a single comparison tells the rest."""
+    p = torch.rand(500, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p /= p.sum(dim=1, keepdim=True)
+    comparison = Comparison()
+    comparison.add(p, p[[7]], torch.tensor([7]))
+    found = comparison.opinion(500)
+    assert found is not None
+    assert found.certainty == pytest.approx(float(certainty_of(p).mean()), abs=1e-6)
+    assert found.certainty != pytest.approx(float(certainty_of(p[[7]])), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"), [(torch.zeros(0, 2, 1, 1), torch.zeros(0)), (torch.zeros(4, 2, 1, 1), [])]
+)
+def test_a_calibration_needs_images_with_labels(images, labels):
+    with pytest.raises(ValueError, match=r"got [04] images and 0 labels"):
+        Calibration.of(nn.Flatten(), images, torch.as_tensor(labels))
+
+
+def test_labels_of_another_task_are_refused():
+    images = 5 * torch.eye(4)[:, :, None, None]
+    with pytest.raises(ValueError, match="those of its task"):
+        Calibration.of(nn.Flatten(), images, torch.tensor([1, 2, 3, 0]))
+
+
+def test_a_calibration_is_part_of_the_options():
+    first = guarded(Guard(calibration=Calibration(0.9, 0.8)))
+    run(first, (8,))
+    state = first.state_dict()
+    guarded(Guard(calibration=Calibration(0.9, 0.8))).load_state_dict(state)
+    with pytest.raises(ValueError, match="guard"):
+        guarded(Guard()).load_state_dict(state)
 
 
 # Budget
 
 
+@pytest.mark.parametrize(("learned", "share"), [(False, 0.04), (True, 0.12)])
 @pytest.mark.parametrize("size", [1, 7, 64, 200])
-def test_comparisons_stay_within_their_share(size):
-    probe, images, compared = Probe(0.04), 0, 0
+def test_looks_stay_within_their_share(size, learned, share):
+    probe, images, spent = Probe(0.04), 0, 0
     while images < 5000 * size:
-        chosen = probe.choose(size, close=True)
+        chosen = probe.choose(size, learned, close=True)
         assert chosen.unique().equal(chosen)
         assert not len(chosen) or (chosen[0] >= 0 and chosen[-1] < size)
-        compared += len(chosen)
+        spent += len(chosen) + 16 * probe.looks_back(16, close=False)
         images += size
-    assert 0.06 * images - 2 * size <= compared <= 0.06 * images + SAVED + size
+    # Up to half of what old images are allowed goes unspent, where that is not a multiple of 16.
+    assert 0.9 * share * images - 2 * size <= spent <= share * images + SAVED + size + 16
 
 
 def test_single_images_are_compared_regularly():
-    probe = Probe(0.04)
-    compared = [len(probe.choose(1, close=False)) for _ in range(1000)]
-    assert sum(compared) in (39, 40)
+    probe = Probe(0.1)
+    compared = [len(probe.choose(1, learned=False, close=False)) for _ in range(1000)]
+    assert sum(compared) in (49, 50)
     assert set(compared) == {0, 1}
 
 
@@ -120,7 +224,7 @@ def seen(added_error: float, uncertainty: float = 0.005, samples: int = 100) -> 
 def test_states_have_hysteresis():
     decision = Decision(tolerance=0.03)
     states = [
-        decision.judge([seen(added)], 0, 64 * number)
+        decision.judge([seen(added)], 64 * number)
         for number, added in enumerate([0.0, 0.012, 0.014, 0.012, 0.009, 0.04, 0.02, 0.009])
     ]
     healthy, suspicious, failed = "healthy", "suspicious", "failed"
@@ -131,19 +235,34 @@ def test_states_have_hysteresis():
 
 def test_the_worst_window_decides():
     decision = Decision(tolerance=0.03)
-    assert decision.judge([seen(0.0), seen(0.05)], 0, 1) == "failed"
-    assert decision.judge([seen(0.0), seen(0.02)], 0, 2) == "failed"
-    assert decision.judge([seen(0.0), seen(0.0, samples=15)], 0, 3) == "failed"
-    assert decision.judge([seen(0.0), seen(0.0)], 0, 4) == "healthy"
+    assert decision.judge([seen(0.0), seen(0.05)], 1) == "failed"
+    assert decision.judge([seen(0.0), seen(0.02)], 2) == "failed"
+    assert decision.judge([seen(0.0), seen(0.0, samples=15)], 3) == "failed"
+    assert decision.judge([seen(0.0), seen(0.0)], 4) == "healthy"
 
 
 def test_what_is_not_certain_is_not_decided():
-    assert Decision(tolerance=0.03).judge([seen(0.1, uncertainty=0.2)], 0, 1) == "healthy"
+    assert Decision(tolerance=0.03).judge([seen(0.1, uncertainty=0.2)], 1) == "healthy"
+
+
+def test_a_suspicion_that_cannot_be_settled_is_a_failure():
+    decision = Decision(tolerance=0.03)
+    assert decision.judge([seen(0.02)], 1, affordable=False) == "suspicious"
+    assert decision.judge([seen(0.02)], 2, affordable=True) == "suspicious"
+    assert decision.judge([seen(0.012)], 3, affordable=False) == "suspicious"
+    assert decision.judge([seen(0.02)], 4, affordable=False) == "failed"
+
+
+def test_what_is_unlearned_is_a_failure_whatever_the_stream_shows():
+    decision = Decision(tolerance=0.03)
+    assert decision.judge([seen(0.0)], 1, past=seen(0.2, uncertainty=0.11)) == "healthy"
+    assert decision.judge([seen(0.0)], 2, past=seen(0.2, uncertainty=0.09)) == "failed"
 
 
 def test_calls_that_cannot_learn_are_a_failure():
     decision = Decision(tolerance=0.03)
-    assert [decision.judge([], count, 1) for count in (1, 2, 3)] == ["healthy", "healthy", "failed"]
+    states = [decision.judge([], 1, not_finite=count) for count in (1, 2, 3)]
+    assert states == ["healthy", "healthy", "failed"]
 
 
 def test_the_rate_recovers_ever_more_slowly():
@@ -200,10 +319,10 @@ def fail(adapter: dab.Adapter) -> None:
 @pytest.mark.parametrize("kind", ["layernorm", "groupnorm"])
 def test_a_collapse_is_rolled_back_to_the_last_healthy_snapshot(kind):
     adapter = guarded(Guard(), kind=kind)
-    images = stream(SIZES)
-    for number, batch in enumerate(images):
-        adapter(batch)
-        if number == 9:  # the first snapshot, after 640 images
+    for images in stream(SIZES):
+        before = len(adapter.guard.snapshots)
+        adapter(images)
+        if len(adapter.guard.snapshots) > before:  # the first one, after 640 images
             snapshot = values(adapter)
     fail(adapter)
     assert adapter.last.rolled_back
@@ -222,6 +341,21 @@ def test_the_failed_call_is_answered_by_the_source():
     assert adapter.last.rolled_back
     with torch.no_grad():
         torch.testing.assert_close(answer, source(images))
+
+
+def test_a_snapshot_that_has_unlearned_the_past_is_not_returned_to():
+    """It may have been taken while the stream showed nothing that would have told."""
+    adapter = guarded(Guard(share=1.0))
+    source = values(adapter)
+    run(adapter)
+    kept = adapter.guard.snapshots
+    assert len(kept) == 1
+    collapse(adapter)
+    kept.take(adapter)
+    fail(adapter)
+    assert len(kept) == 0
+    assert not same(values(adapter), source)  # the earlier snapshot
+    assert float(torch.stack([value.abs().sum() for value in values(adapter)]).sum()) > 0
 
 
 def test_repeated_failures_go_back_to_the_source():
@@ -408,6 +542,42 @@ def test_damaged_snapshots_are_refused(missing):
     state["checksum"] = checksum({k: v for k, v in state.items() if k != "checksum"})
     with pytest.raises(ValueError, match=missing):
         adapter.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "match"),
+    [
+        (("source",), None, "images without predictions"),
+        (("source",), torch.zeros(32, 7), "its guard has 7 classes, the model 6"),
+        (("next",), 32, "next"),
+        (("buffer", "storage", "images"), torch.zeros(8, 3, 9, 9), "its buffer holds"),
+    ],
+)
+def test_damaged_references_are_refused(path, wrong, match):
+    from dab.parts.state_file import checksum
+
+    adapter = guarded(Guard(share=1.0))
+    run(adapter, (8, 8))
+    state = adapter.state_dict()
+    part = state["guard"]["references"]
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = wrong
+    state["checksum"] = checksum({k: v for k, v in state.items() if k != "checksum"})
+    before = adapter.state_dict()
+    with pytest.raises(ValueError, match=match):
+        adapter.load_state_dict(state)
+    assert same(adapter.state_dict(), before)
+
+
+def test_the_bytes_of_a_guard_are_counted():
+    adapter = guarded(Guard(share=1.0))
+    assert adapter.guard.nbytes == 0
+    run(adapter, (64,) * 40)
+    state = adapter.state_dict()["guard"]
+    held = [value for _, value in leaves(state) if isinstance(value, Tensor)]
+    # All but the bookkeeping of the buffer and of looks at it, less than a hundred numbers each.
+    assert 0 <= sum(value.nbytes for value in held) - adapter.guard.nbytes < 8000
 
 
 def test_a_state_of_a_guarded_adapter_is_refused_by_one_without():

@@ -9,13 +9,24 @@ from dab.guard.signals import Opinion
 from dab.parts.schema import Integer, OneOf, take
 from dab.parts.transaction import Recorded
 
-__all__ = ["Decision", "State"]
+__all__ = ["Decision", "State", "has_unlearned", "is_doubtful"]
 
 State = Literal["healthy", "suspicious", "failed"]
 
 SUSPICIOUS = 0.01  # added error: one in a hundred images is wrong because of adapting
 ENOUGH = 16  # samples that it takes to be healthy again
+UNLEARNED = 0.1  # added error on images of the past
 NOT_FINITE = 3  # calls in a row that could not learn
+
+
+def is_doubtful(opinion: Opinion) -> bool:
+    """Whether more than one image in a hundred may well be wrong because of adapting."""
+    return opinion.added_error - opinion.uncertainty / 2 > SUSPICIOUS
+
+
+def has_unlearned(past: Opinion) -> bool:
+    """Whether one in ten images of the past is probably wrong because of adapting."""
+    return past.added_error - past.uncertainty > UNLEARNED
 
 
 class Decision(Recorded):
@@ -25,8 +36,10 @@ class Decision(Recorded):
 
     - suspicious if e - s / 2 > 0.01: it may well be that more than one image in a hundred is wrong
       because of adapting;
-    - failed if e - s > `tolerance`, so that it probably is more than that; or if three calls in a
-      row could not learn because a number was not finite;
+    - failed if e - s > `tolerance`, so that it probably is more than that; if it is still
+      suspicious when no more close looks can be afforded; if e - s > 0.1 on images of the past,
+      which the stream may not show at present; or if three calls in a row could not learn because
+      a number was not finite;
     - healthy again only if e < 0.01 in all windows, on 16 samples at least.
     """
 
@@ -35,14 +48,32 @@ class Decision(Recorded):
         self.state: State = "healthy"
         self.since = 0  # images of the stream when the state began
 
-    def judge(self, opinions: Sequence[Opinion], not_finite: int, images: int) -> State:
-        """The state after so many images, of which the opinions are over different windows."""
+    def judge(
+        self,
+        opinions: Sequence[Opinion],
+        images: int,
+        *,
+        past: Opinion | None = None,
+        affordable: bool = True,
+        not_finite: int = 0,
+    ) -> State:
+        """The state after so many images.
+
+        Args:
+            opinions: over different windows.
+            images: of the stream.
+            past: of images of the past, predicted by the present weights.
+            affordable: whether close looks are.
+            not_finite: calls in a row that could not learn.
+        """
         surely = max((o.added_error - o.uncertainty for o in opinions), default=0.0)
-        maybe = max((o.added_error - o.uncertainty / 2 for o in opinions), default=0.0)
+        doubtful = any(is_doubtful(opinion) for opinion in opinions)
         calm = all(o.added_error < SUSPICIOUS and o.samples >= ENOUGH for o in opinions)
-        if surely > self.tolerance or not_finite >= NOT_FINITE:
+        unlearned = past is not None and has_unlearned(past)
+        undecided = self.state == "suspicious" and doubtful and not affordable
+        if surely > self.tolerance or undecided or unlearned or not_finite >= NOT_FINITE:
             self.become("failed", images)
-        elif maybe > SUSPICIOUS and self.state == "healthy":
+        elif doubtful and self.state == "healthy":
             self.become("suspicious", images)
         elif calm and opinions:
             self.become("healthy", images)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from dab.guard.decision import SUSPICIOUS, Decision
-from dab.guard.health import Health, accuracy_of, interval_of
-from dab.guard.probe import Probe
+from dab.guard.calibration import Calibration
+from dab.guard.decision import SUSPICIOUS, UNLEARNED, Decision, State, has_unlearned, is_doubtful
+from dab.guard.health import Estimate, Health
+from dab.guard.probe import FEWEST, Probe
 from dab.guard.recovery import Recovery
+from dab.guard.references import AT_ONCE, References
 from dab.guard.signals import Comparison, Drift, Failures, Opinion
 from dab.guard.snapshots import Snapshots
 from dab.parts.functional import probabilities
@@ -34,6 +36,7 @@ BACK = ("rollback", "pause", "reset")  # the actions that step back
 
 WINDOWS = (320, 1000)  # images of the stream that opinions are formed on
 EVERY = 640  # images from one snapshot to the next
+ADDED = 16  # images of the past that a comparison adds, at most about twice that
 
 
 class Guard(Recorded):
@@ -42,8 +45,9 @@ class Guard(Recorded):
     On some of the images the source weights predict too. From where the two models agree, how sure
     they are where they do not, and how many classes each predicts, the guard estimates the error
     that adapting adds; see `Opinion`. `Decision` says what is healthy, suspicious and failed. While
-    an adapter is suspicious, all images of a call are compared as far as the budget allows, and,
-    if the action is to step back, answered by the source weights, which have predicted them anyway.
+    an adapter is suspicious or learns fast, all images of a call are compared as far as the budget
+    allows, and, if the action is to step back, answered by the model that seems better. A few
+    images of the past are predicted again now and then; see `References`.
 
     A method that trains nothing has nothing to guard.
 
@@ -55,8 +59,10 @@ class Guard(Recorded):
             "reset" returns to the source and empties the buffer. A function gets the `Health` and
             returns one of these names, or None.
         tolerance: the added error above which adaptation has failed.
-        share: of the images that are compared; half of that again is for close looks.
+        share: what the guard may cost, as a share of the method's own forward passes. A call that
+            learns counts as three.
         snapshots: how many healthy states to keep.
+        calibration: from a few hundred labeled images, for better estimates of the accuracy.
     """
 
     @checked
@@ -65,32 +71,41 @@ class Guard(Recorded):
         action: Action | Choose = "rollback",
         *,
         tolerance: Annotated[float, Range(SUSPICIOUS, 1)] = 0.03,
-        share: Annotated[float, Range(above=0, most=1)] = 0.06,
+        share: Annotated[float, Range(above=0, most=1)] = 0.02,
         snapshots: Count = 4,
+        calibration: Calibration | None = None,
     ) -> None:
         self.action, self.tolerance, self.share = action, tolerance, share
-        self.capacity = snapshots
+        self.capacity, self.calibration = snapshots, calibration
+        self.options["calibration"] = calibration and list(vars(calibration).values())
         self.reset()
+
+    options: dict[str, Any]  # the plain values it was created with
 
     def reset(self) -> None:
         """Forget the stream."""
-        self.probe, self.comparison = Probe(self.share), Comparison()
-        self.drift, self.failures = Drift(), Failures()
+        temperature = 1.0 if self.calibration is None else self.calibration.temperature
+        self.probe, self.comparison = Probe(self.share), Comparison(temperature=temperature)
+        self.references = References()
+        self.drift, self.answering = Drift(), Drift()
+        self.failures = Failures()
         self.decision, self.recovery = Decision(self.tolerance), Recovery()
         self.snapshots = Snapshots(self.capacity, EVERY)
         self._images = self._compared = 0
-        self._waiting = 0  # images since the last comparison
+        self._new = self._unmeasured = 0  # images compared since the last judgment; since a measure
         self._estimated_error: float | None = None
 
     @property
     def health(self) -> Health:
         """What the guard thinks of the adapter."""
-        opinion = self.comparison.opinion(WINDOWS[-1])
+        opinions = self._opinions()
+        opinion = opinions[-1] if opinions else None
+        estimate = Estimate.of(opinions[0], self.calibration) if opinions else None
         return Health(
             state=self.decision.state,
             since=self.decision.since,
-            accuracy=None if opinion is None else accuracy_of(opinion),
-            accuracy_interval=None if opinion is None else interval_of(opinion),
+            accuracy=None if estimate is None else estimate.accuracy,
+            accuracy_interval=None if estimate is None else estimate.interval,
             added_error=None if opinion is None else opinion.added_error,
             agreement=None if opinion is None else opinion.agreement,
             lost_classes=None if opinion is None else opinion.lost_classes,
@@ -105,58 +120,111 @@ class Guard(Recorded):
         """Whether the adapter is to answer without learning."""
         return self.recovery.paused
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of what it remembers: images, predictions and snapshots."""
+        return self.references.nbytes + self.comparison.nbytes + self.snapshots.nbytes
+
     def check(self, adapter: Adapter, batch: Tensor, answer: Tensor) -> Tensor:
         """Look at a call that has learned, and act; returns the logits to answer with."""
         if not adapter.trained.masters or not torch.isfinite(answer).all():
             return answer
         count = len(batch)
         self._images += count
-        self._waiting += count
         self.failures.follow(adapter.last.skipped)
-        self.drift.follow(adapter.trained.distance())
-        suspicious = self.decision.state != "healthy"
-        chosen = self.probe.choose(count, close=suspicious or self.drift.due)
-        if len(chosen) or self.failures.count:
-            source = self._compare(adapter, batch, answer, chosen)
-            opinions = self._opinions()
-            if opinions:
-                self._estimated_error = 1 - accuracy_of(opinions[-1])
-            state = self.decision.judge(opinions, self.failures.count, self._images)
-            if state == "failed" and self._act(adapter) and len(source) < count:
-                source = adapter.as_source(batch)
-            doubtful = state != "healthy" and (adapter.last.rolled_back or self.action in BACK)
-            if doubtful and len(source) == count and torch.isfinite(source).all():
+        self._measure(adapter, count)
+        due = self.snapshots.follow(count)
+        doubtful = self.decision.state != "healthy" or not self._compared
+        source = self._compare(adapter, batch, answer, doubtful or due or self.answering.due)
+        looked = self._look_back(adapter, doubtful or due or self.drift.due)
+        if looked or self._new >= FEWEST or self.failures.count:
+            whole = len(source) == count
+            worse = whole and self.action in BACK and self._seems_worse(count)
+            if self._judge(affordable=whole) == "failed" and self._act(adapter):
+                worse = True
+                if not whole:
+                    source = adapter.as_source(batch)
+            elif due and whole and self._is_well():
+                self.snapshots.take(adapter)
+            if worse and torch.isfinite(source).all():
                 answer = source
         self.recovery.follow(count)
         adapter.last.estimated_error = self._estimated_error
-        if self.snapshots.follow(count) and self._is_well():
-            self.snapshots.take(adapter)
         return answer
 
-    def _compare(self, adapter: Adapter, batch: Tensor, answer: Tensor, chosen: Tensor) -> Tensor:
-        """Let the source predict the chosen images; returns its logits."""
-        chosen = chosen.to(answer.device)
+    def _measure(self, adapter: Adapter, count: int) -> None:
+        """How far the weights have moved; less often later, when a doubling takes longer."""
+        self._unmeasured += count
+        if self._unmeasured < min(256, max(FEWEST, self._images // 64)):
+            return
+        before, self._unmeasured = self.drift.distance, 0
+        self.drift.follow(adapter.trained.distance())
+        self.answering.follow(self.drift.distance if adapter.answers_after_update else before)
+
+    def _judge(self, affordable: bool) -> State:
+        """The state after what has been seen, and the estimated error."""
+        self._new = 0
+        opinions = self._opinions()
+        if opinions:
+            self._estimated_error = 1 - Estimate.of(opinions[0], self.calibration).accuracy
+        return self.decision.judge(
+            opinions,
+            self._images,
+            past=self.references.opinion,
+            affordable=affordable,
+            not_finite=self.failures.count,
+        )
+
+    def _compare(self, adapter: Adapter, batch: Tensor, answer: Tensor, close: bool) -> Tensor:
+        """Let the source predict some images, all for a close look; returns its logits."""
+        chosen = self.probe.choose(len(batch), adapter.last.updated, close).to(answer.device)
         source = adapter.as_source(batch[chosen]) if len(chosen) else answer[:0]
-        if not len(source) or not torch.isfinite(source).all():
-            return answer[:0]
-        adapted = probabilities(answer[chosen])
-        self.comparison.add(adapted, probabilities(source), self._waiting)
-        self._waiting = 0
+        if not torch.isfinite(source).all():
+            source, chosen = answer[:0], chosen[:0]
+        p_s = probabilities(source)
+        self.comparison.add(probabilities(answer), p_s, chosen.cpu())
+        if not len(chosen):
+            return source
+        if not adapter.episodic:  # then nothing that is learned from other images lasts
+            few = slice(None, None, max(1, len(chosen) // ADDED))
+            self.references.add(batch[chosen[few]], p_s[few])
         self._compared += len(chosen)
+        self._new += len(chosen)
         adapter.last.compared = len(chosen)
         if len(chosen) == len(batch):
-            self.drift.looked()
+            self.answering.looked(len(chosen))
         return source
+
+    def _look_back(self, adapter: Adapter, close: bool) -> bool:
+        """Predict images of the past with the present weights; returns whether that was due."""
+        if not self.references.ready or not self.probe.looks_back(AT_ONCE, close):
+            return False
+        self.drift.looked(AT_ONCE)
+        return self._predict_past(adapter) is not None
+
+    def _predict_past(self, adapter: Adapter) -> Opinion | None:
+        """What images of the past say about the present weights; None if they predict no number."""
+        logits = adapter.infer(self.references.read(adapter.trained.device))
+        if not torch.isfinite(logits).all():
+            return None
+        return self.references.look(probabilities(logits))
 
     def _opinions(self) -> list[Opinion]:
         found = [self.comparison.opinion(window) for window in WINDOWS]
         return [opinion for opinion in found if opinion is not None]
 
+    def _seems_worse(self, count: int) -> bool:
+        """Whether the source model seems to have answered this very call better."""
+        opinion = self.comparison.opinion(count)
+        return opinion is not None and is_doubtful(opinion)
+
     def _is_well(self) -> bool:
-        """Whether the present state is one to return to."""
+        """Whether the present state is one to return to, which takes more than no doubt."""
         opinions = self._opinions()
-        well = all(opinion.added_error < SUSPICIOUS for opinion in opinions)
-        return bool(opinions) and well and self.decision.state == "healthy"
+        well = all(o.added_error + o.uncertainty / 2 < SUSPICIOUS for o in opinions)
+        past = self.references.opinion
+        remembered = past is None or past.added_error < UNLEARNED / 2
+        return bool(opinions) and well and remembered and self.decision.state == "healthy"
 
     def _act(self, adapter: Adapter) -> bool:
         """Adaptation has failed: warn, and step back; returns whether it did the latter."""
@@ -180,15 +248,32 @@ class Guard(Recorded):
         back = self.recovery.fail(pause=action == "pause")
         if action == "reset":
             adapter.return_to_source(forget=True)
+            self.references.looks.clear()
         else:
-            self.snapshots.restore(adapter, back)
+            self._return(adapter, back)
         adapter.last.rolled_back = True
         # What is known is about other weights: look closely until they have proved themselves.
         self.comparison.clear()
+        for drift in (self.drift, self.answering):
+            drift.clear(adapter.trained.distance())
         self.probe.refill()
         self.failures.follow(False)
         self.decision.become("suspicious", self._images)
         return True
+
+    def _return(self, adapter: Adapter, back: int) -> None:
+        """To the snapshot so many steps back, or an earlier one that remembers the past."""
+        while self.snapshots.restore(adapter, back):
+            self.references.looks.clear()
+            if not self.references.ready or not self._has_unlearned(adapter):
+                return
+            back = 1
+        self.references.looks.clear()
+
+    def _has_unlearned(self, adapter: Adapter) -> bool:
+        for _ in range(2):  # all of the images
+            past = self._predict_past(adapter)
+        return past is None or has_unlearned(past)
 
     # Saving, resuming and rolling back.
 
@@ -196,7 +281,9 @@ class Guard(Recorded):
         return {
             "probe": self.probe,
             "comparison": self.comparison,
+            "references": self.references,
             "drift": self.drift,
+            "answering": self.answering,
             "failures": self.failures,
             "decision": self.decision,
             "recovery": self.recovery,
@@ -217,28 +304,48 @@ class Guard(Recorded):
         for part in self._parts().values():
             part.release()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, images: bool = True) -> dict[str, Any]:
+        """Everything it needs to resume; without the images of the past if asked."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        if not images:
+            parts["references"] = References().state_dict()
         return {
             "images": self._images,
             "compared": self._compared,
-            "waiting": self._waiting,
+            "new": self._new,
+            "unmeasured": self._unmeasured,
             "estimated_error": self._estimated_error,
-            **{name: part.state_dict() for name, part in self._parts().items()},
+            **parts,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         parts = self._parts()
         count = Integer()
-        self._images, self._compared, self._waiting, self._estimated_error, *states = take(
+        (
+            self._images,
+            self._compared,
+            self._new,
+            self._unmeasured,
+            self._estimated_error,
+            *states,
+        ) = take(
             state,
             images=count,
             compared=count,
-            waiting=count,
+            new=count,
+            unmeasured=count,
             estimated_error=Maybe(Number(0, 1)),
             **dict.fromkeys(parts, Nested()),
         )
         for part, saved in zip(parts.values(), states, strict=True):
             part.load_state_dict(saved)
+
+    def check_fit(self, adapter: Adapter, memory: Any, classes: int | None) -> None:
+        """Refuse what does not fit an adapter with such a memory and so many classes."""
+        self.snapshots.check(adapter, memory)
+        for part in (self.comparison, self.references, self.references.looks):
+            if part.classes not in (None, classes):
+                raise ValueError(f"its guard has {part.classes} classes, the model {classes}")
 
 
 GuardOption = Guard | bool | Action

@@ -1,4 +1,4 @@
-"""Which images the source model predicts too, within a budget."""
+"""Which images both models predict, within a budget."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from dab.parts.transaction import Recorded
 
 __all__ = ["Probe"]
 
-FEWEST = 4  # images in a forward pass, if a call has them: smaller ones cost more per image
-CLOSE = 0.5  # what close looks may cost on average, as a share of what regular ones cost
+LEARNED = 3  # what a call that learns costs, in forward passes; one that does not costs one
+REGULAR, CLOSE, BACK = 0.5, 0.25, 0.25  # how the budget is divided
+FEWEST = 8  # images in a forward pass, if a call has them: smaller ones cost more per image
 SAVED = 1024.0  # images that close looks can save up, at most; available from the start
 
 
 class Probe(Recorded):
-    """Chooses images to compare: a few of them regularly, and whole calls for a close look.
+    """Chooses images to compare: a few regularly, whole calls for a close look, and old ones.
 
     Args:
-        share: of all images that are compared regularly.
+        share: of the forward passes that the method itself makes, for all of these together.
 
-    >>> probe = Probe(0.05)
-    >>> [len(probe.choose(64, close=False)) for _ in range(4)]
-    [0, 6, 0, 6]
-    >>> len(probe.choose(64, close=True))
+    >>> probe = Probe(0.1)
+    >>> [len(probe.choose(64, learned=False, close=False)) for _ in range(6)]
+    [0, 0, 9, 0, 0, 10]
+    >>> len(probe.choose(64, learned=False, close=True))
     64
     """
 
     def __init__(self, share: float) -> None:
         self.share = share
-        self._regular, self._close = 0.0, SAVED
+        self._regular = self._back = 0.0
+        self._close = SAVED
 
-    def choose(self, images: int, close: bool) -> Tensor:
+    def choose(self, images: int, learned: bool, close: bool) -> Tensor:
         """Positions in a call of so many images: all for a close look that can be afforded."""
-        self._regular += self.share * images
-        self._close = min(SAVED, self._close + CLOSE * self.share * images)
+        earned = self.share * images * (LEARNED if learned else 1)
+        self._regular += REGULAR * earned
+        self._back += BACK * earned
+        self._close = min(SAVED, self._close + CLOSE * earned)
         if close and self._close >= images:
             self._close -= images
             return torch.arange(images)
@@ -48,13 +52,25 @@ class Probe(Recorded):
         self._regular -= count
         return ((torch.arange(count) + 0.5) * (images / count)).long()
 
+    def looks_back(self, images: int, close: bool) -> bool:
+        """Whether to predict so many old images again, at once for a close look."""
+        if close and self._close >= images:
+            self._close -= images
+            return True
+        if self._back < images:
+            return False
+        self._back = 0.0
+        return True
+
     def refill(self) -> None:
         """Allow as many close looks as possible: something has happened."""
         self._close = SAVED
 
     def state_dict(self) -> dict[str, float]:
-        return {"regular": self._regular, "close": self._close}
+        return {"regular": self._regular, "close": self._close, "back": self._back}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         number = Number(least=0)
-        self._regular, self._close = take(state, regular=number, close=number)
+        self._regular, self._close, self._back = take(
+            state, regular=number, close=number, back=number
+        )

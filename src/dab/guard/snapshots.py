@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from dab.parts.schema import Integer, List, Nested, take
+from dab.parts.state_file import leaves
 from dab.parts.transaction import Recorded
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class Snapshots(Recorded):
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors held."""
+        return sum(value.nbytes for _, value in leaves(self._held) if isinstance(value, Tensor))
+
     def follow(self, images: int) -> bool:
         """So many more images have been seen; returns whether it is time for a snapshot."""
         self._since += images
@@ -48,10 +54,10 @@ class Snapshots(Recorded):
         self._held = (*self._held, take_snapshot(adapter))[-self.capacity :]
         self._since = 0
 
-    def restore(self, adapter: Adapter, back: int) -> None:
+    def restore(self, adapter: Adapter, back: int) -> bool:
         """Return to the snapshot this many steps back, 1 being the latest, and drop later ones.
 
-        Further back than the oldest one is the source.
+        Further back than the oldest one is the source; returns whether it is a snapshot.
         """
         kept = len(self._held) - back
         if kept >= 0:
@@ -59,6 +65,7 @@ class Snapshots(Recorded):
         else:
             adapter.return_to_source(forget=False)
         self._held, self._since = self._held[: max(0, kept)], 0
+        return kept >= 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"held": [deepcopy(snapshot) for snapshot in self._held], "since": self._since}

@@ -56,7 +56,7 @@ class State:
 
 
 def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
-    """Everything an adapter needs to resume, copied; without the images of its buffer if asked."""
+    """Everything an adapter needs to resume, copied; without the images it keeps if asked."""
     memory = None if adapter.memory is None else memories.snapshot(adapter.memory)
     if memory is not None and not buffer and adapter.buffer is not None:
         for name in memory:
@@ -74,7 +74,7 @@ def state_of(adapter: Adapter, buffer: bool) -> dict[str, Any]:
         "statistics": adapter.statistics.state_dict(),
         "memory": memory,
         "output": None if adapter.output is None else adapter.output.state_dict(),
-        "guard": None if adapter.guard is None else adapter.guard.state_dict(),
+        "guard": None if adapter.guard is None else adapter.guard.state_dict(images=buffer),
         "generator": adapter.generator.get_state(),
         "totals": asdict(adapter.totals),
         **{name: getattr(adapter, name).state_dict() for name in adapter.constants},
@@ -198,7 +198,7 @@ def _rebuilt(adapter: Adapter, state: Mapping[str, Any], different: Container[st
             _try(output, classes)
     elif state["output"] is not None:
         raise ValueError("it has an output correction, and this adapter has none")
-    guard = _guard(adapter, state["guard"], memory)
+    guard = _guard(adapter, state["guard"], memory, like, classes)
     generator = torch.Generator()
     generator.set_state(state["generator"].cpu())
     if not same_state(generator.get_state(), state["generator"]):
@@ -256,7 +256,9 @@ def _memory(
     return memory
 
 
-def _guard(adapter: Adapter, saved: Any, memory: Any) -> Any:
+def _guard(
+    adapter: Adapter, saved: Any, memory: Any, like: Tensor | None, classes: int | None
+) -> Any:
     """A guard filled from a state."""
     guard = deepcopy(adapter.guard)
     if guard is None:
@@ -265,8 +267,12 @@ def _guard(adapter: Adapter, saved: Any, memory: Any) -> Any:
         return None
     if saved is None:
         raise ValueError("it has no guard, and this adapter has one")
+    if (kept := saved["references"]["buffer"]) is not None:
+        if like is None:
+            raise ValueError("its guard has images, and the stream has none")
+        _check_images(guard.references.capacity, kept["storage"], like)
     guard.load_state_dict(saved)
-    guard.snapshots.check(adapter, memory)
+    guard.check_fit(adapter, memory, classes)
     _check_same("guard", guard, saved)
     return guard
 

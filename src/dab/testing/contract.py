@@ -366,7 +366,7 @@ def check_state_without_buffer(case: Case) -> None:
     adapter = case.adapter()
     run(adapter, stream())
     state = adapter.state_dict(buffer=False)
-    require(not holds_images(state["memory"]), "state_dict(buffer=False) holds images")
+    require(not holds_images(state), "state_dict(buffer=False) holds images")
     buffered = adapter.buffer is not None
     require(
         holds_images(adapter.state_dict()["memory"]) >= buffered,
