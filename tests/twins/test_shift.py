@@ -86,7 +86,10 @@ class SlowDetector:
         margin = n - 16
         mean = [sum(w * row[j] for w, row in pairs) / n for j in width]
         new = [
-            [sum(w * (row[j] - mean[j]) * (row[k] - mean[k]) for w, row in pairs) / n for k in width]
+            [
+                sum(w * (row[j] - mean[j]) * (row[k] - mean[k]) for w, row in pairs) / n
+                for k in width
+            ]
             for j in width
         ]
         if not self.mean:
@@ -98,8 +101,7 @@ class SlowDetector:
         score = quadratic(units, away) / len(away)
         margin = min(margin, abs(score - 0.2), abs(self.count - 64))
         if self.count >= 64 and score > 0.2:
-            new = [[0.75 * new[j][k] + 0.25 * old[j][k] for k in width] for j in width]
-            self.mean, self.covariance, self.count = mean, new, min(n, 2000)
+            self.mean, self.count = mean, min(n, 2000)
             return True, margin
         share = n / (self.count + n)
         between = share * (1 - share)

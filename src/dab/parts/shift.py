@@ -34,10 +34,10 @@ class ShiftDetector(Recorded):
 
         score = (r - m)^T (S + RIDGE I)^-1 (r - m) / D
 
-    A score above THRESHOLD is a shift, and m and S start again with the recent images, S with
-    a quarter of what it was, since a few images underestimate it. Otherwise m and S follow the
-    stream, with a memory of MEMORY images. Nothing is compared before FEWEST images, and no S_jj
-    counts as less than LEAST_VARIANCE in w_i.
+    A score above THRESHOLD is a shift. Then m starts again with the recent images; S is kept, since
+    they may be of both kinds, but counts for no more images than these. Otherwise m and S
+    follow the stream, with a memory of MEMORY images. Nothing is compared before FEWEST images,
+    and no S_jj counts as less than LEAST_VARIANCE in w_i.
 
     The threshold was chosen on held-out corruptions; see docs/sequence.md.
 
@@ -82,8 +82,7 @@ class ShiftDetector(Recorded):
         self.score = (away @ torch.linalg.solve(units, away)).item() / len(away)
         shifted = before.count >= self.FEWEST and self.score > self.THRESHOLD
         if shifted:
-            covariance = torch.lerp(recent.covariance, before.covariance, 0.25)
-            recent = recent._replace(covariance=covariance)
+            recent = recent._replace(covariance=before.covariance)
         else:
             recent = before.plus(recent)
         self._before = recent.at_most(self.MEMORY)
