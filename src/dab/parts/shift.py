@@ -70,7 +70,7 @@ class ShiftDetector(Recorded):
         self._last = d[-1]
         if self._recent is not None:
             recent = self._recent.plus(recent)
-        if recent.count < self.RECENT:
+        if recent.total < self.RECENT:
             self._recent = recent
             return False
         before, self._recent = self._before, None
@@ -80,12 +80,9 @@ class ShiftDetector(Recorded):
         away = recent.mean - before.mean
         units = before.covariance + self.RIDGE * torch.eye(len(away), dtype=away.dtype)
         self.score = (away @ torch.linalg.solve(units, away)).item() / len(away)
-        shifted = before.count >= self.FEWEST and self.score > self.THRESHOLD
-        if shifted:
-            recent = recent._replace(covariance=before.covariance)
-        else:
-            recent = before.plus(recent)
-        self._before = recent.at_most(self.MEMORY)
+        shifted = before.total >= self.FEWEST and self.score > self.THRESHOLD
+        new = recent._replace(covariance=before.covariance) if shifted else before.plus(recent)
+        self._before = new.at_most(self.MEMORY)
         return shifted
 
     def _weights(self, d: Tensor) -> Tensor:
@@ -130,7 +127,7 @@ class ShiftDetector(Recorded):
 class _Moments(NamedTuple):
     """Mean and covariance of weighted rows, and what the rows count for; never changed in place."""
 
-    count: float
+    total: float
     mean: Tensor
     covariance: Tensor
 
@@ -143,30 +140,30 @@ class _Moments(NamedTuple):
 
     def plus(self, other: _Moments) -> _Moments:
         """Of the rows of both."""
-        count = self.count + other.count
+        count = self.total + other.total
         if count == 0:
             return other
-        share, away = other.count / count, other.mean - self.mean
+        share, away = other.total / count, other.mean - self.mean
         covariance = torch.lerp(self.covariance, other.covariance, share)
         covariance = covariance + share * (1 - share) * away.outer(away)
         return _Moments(count, torch.lerp(self.mean, other.mean, share), covariance)
 
     def at_most(self, count: float) -> _Moments:
         """Counting for no more than this."""
-        return self._replace(count=min(self.count, count))
+        return self._replace(total=min(self.total, count))
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "count": self.count,
+            "total": self.total,
             "mean": self.mean.clone(),
             "covariance": self.covariance.clone(),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], most: float) -> _Moments:
-        count, mean, covariance = take(
+        total, mean, covariance = take(
             state,
-            count=Number(least=0, most=most),
+            total=Number(least=0, most=most),
             mean=Array((None,), torch.float64),
             covariance=Array((None, None), torch.float64),
         )
@@ -175,7 +172,7 @@ class _Moments(NamedTuple):
         lowest = torch.linalg.eigvalsh(covariance)[:1]
         if (lowest < -1e-6).any() or not torch.allclose(covariance, covariance.T):
             raise ValueError("its covariance is not one")
-        return cls(count, mean.cpu().clone(), covariance.cpu().clone())
+        return cls(total, mean.cpu().clone(), covariance.cpu().clone())
 
 
 def octave_energies(images: Tensor) -> Tensor:
