@@ -194,10 +194,14 @@ class DAB(Adapter):
         with torch.enable_grad():
             logits = self.run(images)
             loss = self.loss(logits)
-        if self.learn(loss):
+        if self.step(images, logits, loss):
             # b, as e
             memory.batch_tendency = follow(memory.batch_tendency, probabilities(logits))
             self.trained.ensemble(self.ensemble)  # theta <- 0.99 theta + 0.01 theta_0
+
+    def step(self, images: Tensor, logits: Tensor, loss: Tensor) -> bool:
+        """One step on the images; False if none was taken."""
+        return self.learn(loss)
 
     def loss(self, logits: Tensor) -> Tensor:
         """L = 1/n sum_i w_i H(y_i) of a batch from the buffer."""
