@@ -54,6 +54,7 @@ def main(chosen: argparse.Namespace) -> int:
             if folder.exists() and not folder.is_dir():
                 raise ValueError(f"{option} needs a folder, but {folder} is a file")
     files.write(page, render(report))
+    print(next(one.opening for one in report.streams if one.id == report.first_stream))
     print(f"Report written to {page}: open it in a browser.")
     if chosen.figures is not None:
         from dab.report.figures import draw

@@ -23,8 +23,11 @@ class Term:
     meaning: str
 
 
+FEW = 4  # methods whose errors fit into one sentence
+
+
 def opening(stream: str, domains: int, rows: Sequence[ReportRow]) -> str:
-    """The outcome on a stream, in a few sentences."""
+    """The outcome on a stream: two sentences that say what happened, then the reservations."""
     done = [(row, row.scores) for row in rows if row.scores is not None]
     if not done:
         return f"On {stream}, no run has finished yet."
@@ -36,12 +39,15 @@ def opening(stream: str, domains: int, rows: Sequence[ReportRow]) -> str:
     sentences = []
     if source is not None:
         mean = f" (mean over {domains} domains)" if domains > 1 else ""
+        few = 1 < len(adapted) <= FEW
         sentences.append(
-            f"On {stream}, the source model is wrong on {source.error:.1f} % of the images{mean}."
+            f"On {stream}, the source model is wrong on {source.error:.1f} % of the images{mean}"
+            f"{f'; {_changes(adapted)}' if few else ''}."
         )
         if adapted:
             sentences.append(_best(adapted, domains))
-            sentences += _worse(adapted)
+            if not few:
+                sentences += _worse(adapted)
     else:
         row, scores = adapted[0]
         sentences.append(
@@ -53,6 +59,18 @@ def opening(stream: str, domains: int, rows: Sequence[ReportRow]) -> str:
         runs = "1 run is" if unfinished == 1 else f"{unfinished} runs are"
         sentences.append(f"{runs} still in progress and not included.")
     return " ".join(sentences)
+
+
+def _changes(adapted: Sequence[tuple[ReportRow, Scores]]) -> str:
+    """What each row does to the error of the source model, lowest error first."""
+    verbs: dict[str, list[str]] = {}
+    for row, scores in adapted:
+        below = round(-scores.difference, 1)
+        verb = "lowers it" if below > 0 else "raises it" if below < 0 else "leaves it"
+        preposition = "at" if below == 0 else "to"
+        did = f"{verb} {preposition}" if verb not in verbs else preposition
+        verbs.setdefault(verb, []).append(f"{row.label.phrase} {did} {scores.error:.1f} %")
+    return "; ".join(_listed(parts) for parts in verbs.values())
 
 
 def _best(adapted: Sequence[tuple[ReportRow, Scores]], domains: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dab
-from dab.benchmark.cell import Cell
+from dab.benchmark.cell import Cell, changed_options
 from dab.data.corruptions import CORRUPTIONS
 from dab.registry import asks_for
 
@@ -16,11 +17,45 @@ if TYPE_CHECKING:
     from dab.benchmark.results.result import Result
     from dab.benchmark.tasks.task import Task
 
-__all__ = ["STAR", "Published", "column", "published", "source_mismatch"]
+__all__ = ["CIFAR10_C", "STAR", "Protocol", "Published", "column", "published"]
+__all__ += ["source_mismatch"]
 
 STAR = "*: not in the paper, from its authors' benchmark."
 
 TOLERANCE = 1.0  # points between a source model's error and the published one
+
+
+class Protocol(NamedTuple):
+    """How a column of the published tables was made, apart from the model and the images."""
+
+    batch_size: int = 64
+    options: Mapping[str, Mapping[str, Any]] = {}  # of methods, where they are not our defaults
+
+
+_ADAM = {"optimizer": "adam", "lr": 1e-3}
+
+# RoTTA and AdaContrast run with the settings of their papers, which are our defaults.
+CIFAR10_C = Protocol(
+    batch_size=200,
+    options={
+        "tent": _ADAM,
+        "eata": {**_ADAM, "fisher_weight": 1.0, "margin": 0.4},
+        "sar": _ADAM,
+        "cotta": {**_ADAM, "restore": 0.01, "gate": 0.92},
+        "lame": {"affinity": "rbf"},
+        "roid": _ADAM,
+    },
+)
+
+IMAGENET = Protocol(options={"lame": {"affinity": "rbf"}})
+
+PROTOCOLS = {
+    "imagenet_c": IMAGENET,
+    "imagenet_r": IMAGENET,
+    "imagenet_sketch": IMAGENET,
+    "imagenet_d109": IMAGENET,
+    "cifar10_c": CIFAR10_C,
+}
 
 
 class Published(NamedTuple):
@@ -52,13 +87,17 @@ def published(
 
 def column(cell: Cell, task: Task) -> str | None:
     """The column of the published tables that a run belongs to, if it is made as they were."""
-    stream = tuple(cell.corruptions), cell.severity, cell.batch_size, cell.shard
-    if stream != (CORRUPTIONS, 5, 64, None) or not _is_the_published_method(cell, task):
+    protocol = PROTOCOLS.get(task.published_as or "")
+    if protocol is None:
         return None
-    return task.published_as
+    stream = tuple(cell.corruptions), cell.severity, cell.batch_size, cell.shard
+    if stream != (CORRUPTIONS, 5, protocol.batch_size, None):
+        return None
+    options = changed_options(cell.method, protocol.options.get(cell.method, {}))
+    return task.published_as if _is_the_published_method(cell, task, options) else None
 
 
-def _is_the_published_method(cell: Cell, task: Task) -> bool:
+def _is_the_published_method(cell: Cell, task: Task, options: Mapping[str, Any]) -> bool:
     """Whether all is as published but the buffer's size, and what the method asks for is there."""
     changed = cell.changed_options()
     capacity = changed.pop("capacity", None)
@@ -66,7 +105,7 @@ def _is_the_published_method(cell: Cell, task: Task) -> bool:
         if changed.get(option) == capacity:
             changed.pop(option, None)  # the tables vary the buffer's size alone
     lacks_images = asks_for(cell.method, "source_images") and task.source_images is None
-    return not changed and not lacks_images
+    return changed == options and not lacks_images
 
 
 def source_mismatch(result: Result) -> str | None:
@@ -96,5 +135,6 @@ def _numbers() -> dict[tuple[str, str, int | None, str], Published]:
         capacity = row.pop("buffer")
         for data, error in row.items():
             cell = setting, method, int(capacity) if capacity else None, data
-            numbers[cell] = Published(float(error), source)
+            if error:
+                numbers[cell] = Published(float(error), source)
     return numbers

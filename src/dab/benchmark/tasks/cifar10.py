@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dab.benchmark.tasks.registry import TaskFactory, TaskRecipe, register_task
-from dab.benchmark.tasks.shipped import shipped_model
+from dab.benchmark.tasks.shipped import published_column, shipped_model
 from dab.benchmark.tasks.task import SOURCE_IMAGES, Clean, Task
 from dab.data.cache import cache_folder
 from dab.data.images import to_tensor
@@ -27,11 +27,14 @@ class CIFAR10Task(TaskFactory):
         from dab.data.datasets.cifar10 import CIFAR10
 
         folder = recipe.root or cache_folder() / "cifar10"
+        model, card = shipped_model(recipe)
         return Task(
             self.name,
             Clean(CIFAR10(folder, "test"), recipe.samples),
-            *shipped_model(recipe),
+            model,
+            card,
             lambda: to_tensor(CIFAR10(folder, "train").batch(range(SOURCE_IMAGES))),
+            published_as=published_column(recipe, card),
         )
 
     def download(self, root: Path | None) -> str:

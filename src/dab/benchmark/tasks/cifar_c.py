@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from dab.benchmark.tasks.registry import TaskFactory, TaskRecipe, register_task
-from dab.benchmark.tasks.shipped import Model, named_model, shipped_model
+from dab.benchmark.tasks.shipped import Model, named_model, published_column, shipped_model
 from dab.benchmark.tasks.task import ByCorruption, Task, refuse_clean
 from dab.data.datasets.cifar_c import CIFARC, Name
 from dab.data.images import Images
@@ -45,7 +45,9 @@ class _CIFARCTask(TaskFactory):
     def create(self, recipe: TaskRecipe) -> Task:
         assert recipe.root is not None  # see `needs_root`
         data = PublishedFiles(cast(Name, self.name), recipe.root, recipe.samples)
-        return Task(self.name, data, *self.model(recipe), source_images=None)
+        model, card = self.model(recipe)
+        column = published_column(recipe, card)
+        return Task(self.name, data, model, card, source_images=None, published_as=column)
 
     @abstractmethod
     def model(self, recipe: TaskRecipe) -> Model:

@@ -1,0 +1,149 @@
+"""Draws docs/ranks.png and docs/error_cost.png from stored results; `docs/results.py` calls it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from PIL import Image, PngImagePlugin
+
+from dab.benchmark.results.summary import Row
+from dab.report.palette import styles
+
+if TYPE_CHECKING:
+    from results import Pages
+
+FOLDER = Path(__file__).parent
+BENCHMARKS = {"glyphs": "glyphs", "cifar10": "CIFAR-10"}
+STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+
+
+def ranks(errors: Mapping[str, float]) -> dict[str, float]:
+    """The rank of each method by error, from 1; equal errors share the mean of their ranks.
+
+    >>> ranks({"a": 3.0, "b": 1.0, "c": 3.0})
+    {'a': 2.5, 'b': 1.0, 'c': 2.5}
+    """
+    values = [*errors.values()]
+    return {
+        name: sum(other < error for other in values) + (values.count(error) + 1) / 2
+        for name, error in errors.items()
+    }
+
+
+def draw(pages: Pages, fingerprint: str) -> None:
+    with mpl.rc_context(STYLE):
+        _save(_rank_plot(pages), "ranks", fingerprint)
+        _save(_cost_plot(pages), "error_cost", fingerprint)
+
+
+def _streams(pages: Pages) -> dict[tuple[str, str], dict[str, Row]]:
+    """The rows of each benchmark and order, by name."""
+    from results import ORDERS, label
+
+    found: dict[tuple[str, str], dict[str, Row]] = {}
+    for name in BENCHMARKS:
+        for row in pages.rows(name):
+            found.setdefault((name, ORDERS[row.setting]), {})[label(row)] = row
+    return found
+
+
+def _rank_plot(pages: Pages) -> Figure:
+    streams = _streams(pages)
+    common = set.intersection(*(set(rows) for rows in streams.values()))
+    by_stream = [
+        ranks({name: round(row.error, 1) for name, row in rows.items() if name in common})
+        for rows in streams.values()
+    ]
+    mean = {name: fmean(one[name] for one in by_stream) for name in common}
+    order = sorted(mean, key=lambda name: -mean[name])
+    color = _colors(streams)
+    figure, axes = plt.subplots(figsize=(7, 0.27 * len(order) + 0.9), layout="constrained")
+    for place, name in enumerate(order):
+        own = [one[name] for one in by_stream]
+        axes.plot([min(own), max(own)], [place, place], color=color[name], lw=1, alpha=0.5)
+        axes.plot(own, [place] * len(own), "o", ms=3.5, color=color[name], alpha=0.4, mew=0)
+        axes.plot(mean[name], place, "o", ms=8, color=color[name])
+    axes.set_yticks(range(len(order)), order)
+    axes.set_xlim(0.5, len(order) + 0.5)
+    axes.set_xlabel(f"rank by error: mean over {len(streams)} streams (large), each stream (small)")
+    axes.grid(axis="x", color="#e4e7eb", lw=0.6)
+    axes.set_axisbelow(True)
+    return figure
+
+
+def _cost_plot(pages: Pages) -> Figure:
+    """Error as a share of the source model's against CPU time, mean over the benchmarks."""
+    streams = _streams(pages)
+    color = _colors(streams)
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained", sharey=True)
+    for axes, order in zip(panels, ("sorted", "shuffled"), strict=True):
+        chosen = [rows for (_, setting), rows in streams.items() if setting == order]
+        points = {}
+        for name in set.intersection(*(set(rows) for rows in chosen)):
+            cost = fmean(
+                rows["source"].images_per_second / rows[name].images_per_second for rows in chosen
+            )
+            share = fmean(100 * rows[name].error / rows["source"].error for rows in chosen)
+            points[name] = cost, share
+            axes.plot(cost, share, "o", ms=6, color=color[name])
+        _name(axes, points, color)
+        axes.axhline(100, color="#8a8f98", lw=0.8, ls=":")
+        axes.set(xscale="log", title=order)
+        ticks = [1, 2, 4, 8, 16]
+        axes.set_xticks(ticks, [f"x{tick}" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel("CPU time, in multiples of the source model's")
+    panels[0].set_ylabel("error, in % of the source model's")
+    panels[0].set_ylim(bottom=0)
+    return figure
+
+
+def _name(
+    axes: plt.Axes, points: Mapping[str, tuple[float, float]], color: Mapping[str, str]
+) -> None:
+    """Names next to points, moved up where they would overlap."""
+    low, high = 0.0, max(share for _, share in points.values())
+    step, last = 0.045 * (high - low), -1e9
+    for name, (cost, share) in sorted(points.items(), key=lambda item: item[1][1]):
+        at = max(share, last + step)
+        last = at
+        axes.annotate(
+            name,
+            (cost, share),
+            (cost * 1.12, at),
+            fontsize=7.5,
+            color=color[name],
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": "#c8ccd2", "lw": 0.4},
+        )
+
+
+def _colors(streams: Mapping[tuple[str, str], Mapping[str, Row]]) -> dict[str, str]:
+    rows = {name: row for found in streams.values() for name, row in found.items()}
+    known = styles(row.method for row in rows.values())
+    return {name: known[row.method].light for name, row in rows.items()}
+
+
+def _save(figure: Figure, name: str, fingerprint: str) -> None:
+    """As a small file that says which results it shows."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150)
+    plt.close(figure)
+    note = PngImagePlugin.PngInfo()
+    note.add_text("results", fingerprint)
+    picture = Image.open(drawn).convert("RGB").quantize(128)
+    picture.save(FOLDER / f"{name}.png", optimize=True, pnginfo=note)
+
+
+def shown(name: str) -> str:
+    """The fingerprint of the results that a picture shows."""
+    with Image.open(FOLDER / f"{name}.png") as picture:
+        found: str = picture.info["results"]
+    return found

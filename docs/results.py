@@ -1,0 +1,387 @@
+"""Fills docs/results.md and the numbers in README.md from stored results.
+
+    python docs/results.py                                # rewrites the pages and the pictures
+    python docs/results.py add glyphs results/glyphs.json --command "dab bench --suite glyphs"
+
+docs/results/*.json are the results: the tables that `dab bench` writes as JSON, with the command,
+date and commit. `add` stores such tables; a row that is stored already is replaced. The texts are
+docs/results/page.md and docs/results/readme.md, in which {{...}} stands for a table or a number:
+see the functions of `Pages`. A test renders them again, so numbers and text agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dab
+from dab.benchmark import suites
+from dab.benchmark.results import tables
+from dab.benchmark.results.published import published
+from dab.benchmark.results.summary import Row
+from dab.data.corruptions import CORRUPTIONS
+
+ROOT = Path(__file__).parent.parent
+STORE = ROOT / "docs/results"
+
+ORDERS = {
+    "correlated": "sorted",
+    "continual": "shuffled",
+    "correlated:0.1": "Dirichlet(0.1)",
+    "mixed": "mixed",
+}
+
+# The columns of the summary.
+BENCHMARKS = {
+    "glyphs": "glyphs, ViT",
+    "cifar10": "CIFAR-10, ViT",
+    "cifar10-c": "CIFAR-10, ResNet-26-GN",
+    "deit-tiny": "ImageNet, DeiT-Ti/16",
+}
+
+# Everything in README.md and docs/results.md that is not rendered.
+README_BLOCK = re.compile(r"(<!-- numbers: .*? -->\n)(.*?)(<!-- end of numbers -->)", re.DOTALL)
+KEPT_SECTION = "## Real images: a small ImageNet-C"
+
+TOLERANCE = 0.5  # points by which learning rates may differ and still count as equal
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The results of one benchmark, as they were made."""
+
+    batches: Sequence[Mapping[str, Any]]  # each with command, date, commit and rows
+
+    @classmethod
+    def read(cls, name: str) -> Stored:
+        return cls(json.loads((STORE / f"{name}.json").read_text()))
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """In the order of `ORDER`."""
+        found = [Row(**row) for batch in self.batches for row in batch["rows"]]
+        return sorted(found, key=lambda row: _place(row))
+
+    def add(self, rows: Sequence[Mapping[str, Any]], command: str) -> Stored:
+        """With new rows, which replace those of the same method on the same stream."""
+        new = {_identity(row) for row in rows}
+        batches = []
+        for batch in self.batches:
+            kept = [row for row in batch["rows"] if _identity(row) not in new]
+            if kept:
+                batches.append({**batch, "rows": kept})
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        ).stdout.strip()
+        made = {"command": command, "date": str(date.today()), "commit": commit}
+        return Stored([*batches, {**made, "rows": [_short(row) for row in rows]}])
+
+    def write(self, name: str) -> None:
+        lines = json.dumps(self.batches, indent=1, ensure_ascii=False)
+        # A row is one line, so that a change of a number is one changed line.
+        lines = re.sub(r"\n {4,}", " ", lines).replace("\n   }", " }")
+        (STORE / f"{name}.json").write_text(f"{lines}\n")
+
+
+def _identity(row: Mapping[str, Any]) -> str:
+    return json.dumps([row[k] for k in ("data", "setting", "method", "capacity", "options")])
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with no more digits than anybody needs, and without what `published` knows."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: rounded(inner) for name, inner in value.items()}
+        return round(value, 3) if isinstance(value, float) else value
+
+    plain = {name: rounded(value) for name, value in row.items() if name != "options"}
+    return {**plain, "options": row["options"], "published": None}
+
+
+# Methods
+
+
+ORDER = ("source", *suites.PAPER_METHODS, "note", "roid", "cmf", "lame", "dab", "sequence_dab")
+
+
+def key(row: Row) -> str:
+    """The name of a row in the texts: "dab:64", "source+markov", "tent+guard"."""
+    added = ["markov"] * (row.options.get("output") == "markov")
+    added += ["guard"] * bool(row.options.get("guard"))
+    size = f":{row.capacity}" if row.method == "dab" else ""
+    return "+".join([row.method, *added]) + size
+
+
+def label(row: Row) -> str:
+    """The name of a row in tables. What is the same for a whole table is said in its text."""
+    name = "source" if row.method == "source" else dab.method(row.method).title
+    if row.options.get("output") == "markov":
+        name += " + Markov prior"
+    if row.options.get("guard"):
+        name += " + guard"
+    return f"{name}, M = {row.capacity}" if row.method == "dab" else name
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    place = ORDER.index(row.method) if row.method in ORDER else len(ORDER)
+    is_ours = row.method == "sequence_dab" or row.options.get("output") == "markov"
+    guarded = bool(row.options.get("guard"))
+    return (is_ours, place, row.capacity or 0, guarded, row.options.get("lr", 0.0))
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    head, *body = lines
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *body])
+
+
+def _errors(rows: Iterable[Row]) -> dict[str, str]:
+    """The errors of one column by key: the best is bold, an arrow is worse than the source."""
+    rows = list(rows)
+    best = min((round(row.error, 1) for row in rows), default=0.0)
+    found: dict[str, str] = {}
+    for row in rows:
+        if key(row) in found:
+            raise ValueError(f"two rows are called {key(row)!r}: {row}")
+        text = f"{row.error:.1f}" + ("" if row.deviation is None else f" ± {row.deviation:.1f}")
+        text = f"**{text}**" if round(row.error, 1) == best else text
+        found[key(row)] = f"{text} ↑" if row.worse_than_source else text
+    return found
+
+
+def chosen_factor(errors: Mapping[float, float]) -> float:
+    """The factor of the published rate that the rule takes, given the error of each.
+
+    >>> chosen_factor({0.25: 40.0, 1: 39.7, 4: 39.4, 16: 39.3})
+    1
+    """
+    lowest = min(errors.values())
+    equal = [factor for factor, error in errors.items() if error <= lowest + TOLERANCE]
+    return min(equal, key=lambda factor: abs(_octaves(factor)))
+
+
+def _octaves(factor: float) -> float:
+    from math import log2
+
+    return log2(factor) + 1e-6  # of two that are equally near, the lower rate
+
+
+class Pages:
+    """What the texts may ask for. A public function is a word of the texts."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, Stored] = {}
+
+    def _stored(self, name: str) -> Stored:
+        if name not in self._read:
+            self._read[name] = Stored.read(name)
+        return self._read[name]
+
+    def rows(self, name: str) -> list[Row]:
+        """All rows of a benchmark."""
+        return self._stored(name).rows
+
+    def _row(self, name: str, order: str, which: str) -> Row:
+        found = [
+            row
+            for row in self._stored(name).rows
+            if ORDERS[row.setting] == order and key(row) == which
+        ]
+        if len(found) != 1:
+            known = ", ".join(
+                sorted(key(row) for row in self._stored(name).rows if ORDERS[row.setting] == order)
+            )
+            raise ValueError(f"{name}, {order} has {len(found)} rows {which!r}, only: {known}")
+        return found[0]
+
+    def error(self, name: str, order: str, which: str) -> str:
+        """The error of one row: {{error glyphs sorted dab:64}}."""
+        return f"{self._row(name, order, which).error:.1f}"
+
+    def domain(self, name: str, order: str, which: str, domain: str) -> str:
+        """The error of one row under one corruption."""
+        return f"{self._row(name, order, which).errors[domain]:.1f}"
+
+    def published(self, which: str) -> str:
+        """The published error of ResNet-26-GN: {{published lame}}."""
+        capacity = 64 if which == "rotta" else None
+        found = published("correlated", which, capacity, "cifar10_c")
+        return "" if found is None else f"{found.error:.1f}"
+
+    def facts(self, name: str) -> str:
+        """Seeds, dates and commits of a benchmark."""
+        stored = self._stored(name)
+        seeds = sorted({seed for row in stored.rows for seed in row.seeds})
+        dates = sorted({batch["date"] for batch in stored.batches})
+        commits = list(dict.fromkeys(batch["commit"] for batch in stored.batches))
+        several = "Seeds " if len(seeds) > 1 else "Seed "
+        text = several + ", ".join(map(str, seeds))
+        if len({row.seeds for row in stored.rows}) > 1:
+            text += " (rows without a deviation: seed 0 alone)"
+        return f"{text}; {', '.join(dates)}; commit {', '.join(commits)}."
+
+    def commands(self, name: str) -> str:
+        """The commands that made the results."""
+        lines = list(dict.fromkeys(batch["command"] for batch in self._stored(name).batches))
+        return "\n".join(["```sh", *lines, "```"])
+
+    def table(self, name: str) -> str:
+        """Errors of all methods in all orders, and their cost."""
+        rows = self._stored(name).rows
+        orders = [order for order in ORDERS if any(row.setting == order for row in rows)]
+        columns = {order: _errors(row for row in rows if row.setting == order) for order in orders}
+        lines = [["method", *(ORDERS[order] for order in orders), "cost"]]
+        for which, row in {key(row): row for row in rows}.items():
+            errors = [columns[order].get(which, "") for order in orders]
+            lines.append([label(row), *errors, f"{self._cost(name, which):.1f}"])
+        return _table(lines)
+
+    def _cost(self, name: str, which: str) -> float:
+        """CPU time per image, in multiples of the source model's, over all orders."""
+        rows = [row for row in self._stored(name).rows if key(row) == which]
+        source = {r.setting: r for r in self._stored(name).rows if key(r) == "source"}
+        own = sum(1 / row.images_per_second for row in rows)
+        return own / sum(1 / source[row.setting].images_per_second for row in rows)
+
+    def summary(self) -> str:
+        """Methods by benchmarks, sorted and shuffled."""
+        columns, names = [], {}
+        for benchmark, title in BENCHMARKS.items():
+            rows = self._stored(benchmark).rows
+            for setting in ("correlated", "continual"):
+                chosen = [row for row in rows if row.setting == setting]
+                if chosen:
+                    columns.append((f"{title}, {ORDERS[setting]}", _errors(chosen)))
+            names |= {key(row): row for row in rows}
+        lines = [["method", *(title for title, _ in columns)]]
+        for which in sorted(names, key=lambda which: _place(names[which])):
+            errors = (column.get(which, "") for _, column in columns)
+            lines.append([label(names[which]), *errors])
+        return _table(lines)
+
+    def comparison(self, full: str, part: str) -> str:
+        """Published errors of ResNet-26-GN next to ours, on the whole stream and on a part."""
+        whole = _errors(self._stored(full).rows)
+        some = _errors(self._stored(part).rows)
+        rows = {key(row): row for row in [*self._stored(part).rows, *self._stored(full).rows]}
+        lines = [["method", "published, 15 corruptions", "ours, 15 corruptions", "ours, part"]]
+        for which in sorted(rows, key=lambda which: _place(rows[which])):
+            numbers = self.published(which), whole.get(which, ""), some.get(which, "")
+            lines.append([label(rows[which]), *numbers])
+        return _table(lines)
+
+    def domains(self, name: str, order: str, *which: str) -> str:
+        """Errors by corruption of some rows, or all."""
+        rows = [row for row in self._stored(name).rows if ORDERS[row.setting] == order]
+        rows = [row for row in rows if not which or key(row) in which]
+        shown = [domain for domain in CORRUPTIONS if domain in rows[0].errors]
+        short = [tables.SHORT.get(domain, domain.split("_")[0]) for domain in shown]
+        means = _errors(rows)
+        lines = [["method", *short, "mean"]]
+        for row in rows:
+            errors = (f"{row.errors[domain]:.1f}" for domain in shown)
+            lines.append([label(row), *errors, means[key(row)]])
+        return _table(lines)
+
+    def rates(self, *data: str) -> str:
+        """Held-out errors by learning rate, mean of both orders; the chosen rate is bold."""
+        lines = [["method", "data", *(_fraction(factor) for factor in suites.FACTORS)]]
+        for name in suites.TRAINED_METHODS:
+            for one in data:
+                errors = self._by_factor(one, name)
+                chosen = chosen_factor(errors)
+                texts = (
+                    f"**{error:.1f}**" if factor == chosen else f"{error:.1f}"
+                    for factor, error in errors.items()
+                )
+                lines.append([dab.method(name).title, one, *texts])
+        return _table(lines)
+
+    def _by_factor(self, data: str, name: str) -> dict[float, float]:
+        published_rate = suites.published_rate(name)
+        errors: dict[float, list[float]] = {factor: [] for factor in suites.FACTORS}
+        for row in self._stored(f"{data}-learning-rates").rows:
+            if row.method == name:
+                factor = row.options.get("lr", published_rate) / published_rate
+                (near,) = (f for f in suites.FACTORS if abs(f / factor - 1) < 1e-6)
+                errors[near].append(row.error)
+        if any(len(both) != 2 for both in errors.values()):
+            raise ValueError(f"{data}, {name}: not every rate has both orders")
+        return {factor: sum(both) / 2 for factor, both in errors.items()}
+
+    def chosen_rates(self, *data: str) -> dict[tuple[str, str], float]:
+        """The factors other than 1 that the rule takes, for `suites.CHOSEN`."""
+        found = {
+            (one, name): chosen_factor(self._by_factor(one, name))
+            for one in data
+            for name in suites.TRAINED_METHODS
+        }
+        return {place: factor for place, factor in found.items() if factor != 1}
+
+    def render(self, text: str) -> str:
+        """A text with everything that it asks for."""
+
+        def answer(found: re.Match[str]) -> str:
+            word, *arguments = shlex.split(found[1])
+            asked: Callable[..., str] = getattr(self, word)
+            return asked(*arguments)
+
+        return re.sub(r"\{\{(.*?)\}\}", answer, text)
+
+
+def _fraction(factor: float) -> str:
+    return f"{factor:g}" if factor >= 1 else f"1/{1 / factor:g}"
+
+
+def rendered() -> dict[Path, str]:
+    """The pages as they should be."""
+    pages = Pages()
+    readme, page = ROOT / "README.md", ROOT / "docs/results.md"
+    block = pages.render((STORE / "readme.md").read_text())
+    text = pages.render((STORE / "page.md").read_text())
+    _, found, kept = page.read_text().partition(KEPT_SECTION)
+    return {
+        readme: README_BLOCK.sub(lambda m: m[1] + block + m[3], readme.read_text()),
+        page: f"{text.rstrip()}\n\n{found}{kept}" if found else text,
+    }
+
+
+def fingerprint() -> str:
+    """Of all results that the pictures show; the pictures carry it."""
+    content = b"".join((STORE / f"{name}.json").read_bytes() for name in ("glyphs", "cifar10"))
+    return hashlib.sha256(content).hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command_name")
+    add = commands.add_parser("add", help="store tables of dab bench")
+    add.add_argument("name", help="of the benchmark: docs/results/NAME.json")
+    add.add_argument("tables", nargs="+", type=Path, help="JSON files that dab bench wrote")
+    add.add_argument("--command", required=True, help="that made them, as the page shows it")
+    chosen = parser.parse_args()
+    if chosen.command_name == "add":
+        exists = (STORE / f"{chosen.name}.json").exists()
+        stored = Stored.read(chosen.name) if exists else Stored([])
+        rows = {_identity(r): r for file in chosen.tables for r in json.loads(file.read_text())}
+        stored.add([*rows.values()], chosen.command).write(chosen.name)
+    for path, text in rendered().items():
+        path.write_text(text)
+    import result_figures
+
+    result_figures.draw(Pages(), fingerprint())
+
+
+if __name__ == "__main__":
+    main()
