@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 BENCHMARKS = {"glyphs": "glyphs", "cifar10": "CIFAR-10"}
+MARKERS = "os^Dv"
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 
 
@@ -82,18 +83,17 @@ def _cost_plot(pages: Pages) -> Figure:
     """Error as a share of the source model's against CPU time, mean over the benchmarks."""
     streams = _streams(pages)
     color = _colors(streams)
-    figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained", sharey=True)
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
     for axes, order in zip(panels, ("sorted", "shuffled"), strict=True):
         chosen = [rows for (_, setting), rows in streams.items() if setting == order]
-        points = {}
-        for name in set.intersection(*(set(rows) for rows in chosen)):
+        names = [name for name in chosen[0] if all(name in rows for rows in chosen)]
+        for number, name in enumerate(names):
             cost = fmean(
                 rows["source"].images_per_second / rows[name].images_per_second for rows in chosen
             )
             share = fmean(100 * rows[name].error / rows["source"].error for rows in chosen)
-            points[name] = cost, share
-            axes.plot(cost, share, "o", ms=6, color=color[name])
-        _name(axes, points, color)
+            marker = MARKERS[number % len(MARKERS)]
+            axes.plot(cost, share, marker, ms=7, color=color[name], alpha=0.85, label=name)
         axes.axhline(100, color="#8a8f98", lw=0.8, ls=":")
         axes.set(xscale="log", title=order)
         ticks = [1, 2, 4, 8, 16]
@@ -102,27 +102,9 @@ def _cost_plot(pages: Pages) -> Figure:
         axes.set_xlabel("CPU time, in multiples of the source model's")
     panels[0].set_ylabel("error, in % of the source model's")
     panels[0].set_ylim(bottom=0)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8.5)
     return figure
-
-
-def _name(
-    axes: plt.Axes, points: Mapping[str, tuple[float, float]], color: Mapping[str, str]
-) -> None:
-    """Names next to points, moved up where they would overlap."""
-    low, high = 0.0, max(share for _, share in points.values())
-    step, last = 0.045 * (high - low), -1e9
-    for name, (cost, share) in sorted(points.items(), key=lambda item: item[1][1]):
-        at = max(share, last + step)
-        last = at
-        axes.annotate(
-            name,
-            (cost, share),
-            (cost * 1.12, at),
-            fontsize=7.5,
-            color=color[name],
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": "#c8ccd2", "lw": 0.4},
-        )
 
 
 def _colors(streams: Mapping[tuple[str, str], Mapping[str, Row]]) -> dict[str, str]:

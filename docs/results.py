@@ -1,12 +1,13 @@
 """Fills docs/results.md and the numbers in README.md from stored results.
 
     python docs/results.py                                # rewrites the pages and the pictures
-    python docs/results.py add glyphs results/glyphs.json --command "dab bench --suite glyphs"
+    python docs/results.py add glyphs results --command "dab bench --suite glyphs"
 
-docs/results/*.json are the results: the tables that `dab bench` writes as JSON, with the command,
-date and commit. `add` stores such tables; a row that is stored already is replaced. The texts are
-docs/results/page.md and docs/results/readme.md, in which {{...}} stands for a table or a number:
-see the functions of `Pages`. A test renders them again, so numbers and text agree.
+docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
+them, with the command, date and commit. `add` stores all finished runs of a folder; a row that is
+stored already is replaced. The texts are docs/results/page.md and docs/results/readme.md, in which
+{{...}} stands for a table or a number: see the functions of `Pages`. A test renders them again, so
+numbers and text agree.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import dab
+from dab.benchmark import results as finished_runs
 from dab.benchmark import suites
 from dab.benchmark.results import tables
 from dab.benchmark.results.published import published
-from dab.benchmark.results.summary import Row
+from dab.benchmark.results.summary import Row, summarize
 from dab.data.corruptions import CORRUPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +71,8 @@ class Stored:
     @cached_property
     def rows(self) -> list[Row]:
         """In the order of `ORDER`."""
-        found = [Row(**row) for batch in self.batches for row in batch["rows"]]
+        stored = (row for batch in self.batches for row in batch["rows"])
+        found = [Row(**{**row, "seeds": tuple(row["seeds"])}) for row in stored]
         return sorted(found, key=lambda row: _place(row))
 
     def add(self, rows: Sequence[Mapping[str, Any]], command: str) -> Stored:
@@ -270,6 +273,21 @@ class Pages:
             lines.append([label(names[which]), *errors])
         return _table(lines)
 
+    def headline(self, *which: str) -> str:
+        """A line per benchmark and order, with some methods as columns."""
+        names: dict[str, str] = {}
+        lines = []
+        for benchmark, title in BENCHMARKS.items():
+            for setting in ("correlated", "continual"):
+                rows = [row for row in self.rows(benchmark) if row.setting == setting]
+                rows = [row for row in rows if key(row) in which]
+                errors = _errors(rows)
+                names |= {key(row): label(row) for row in rows}
+                if errors:
+                    numbers = (errors.get(one, "") for one in which)
+                    lines.append([f"{title}, {ORDERS[setting]}", *numbers])
+        return _table([["", *(names[one] for one in which)], *lines])
+
     def comparison(self, full: str, part: str) -> str:
         """Published errors of ResNet-26-GN next to ours, on the whole stream and on a part."""
         whole = _errors(self._stored(full).rows)
@@ -366,16 +384,16 @@ def fingerprint() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command_name")
-    add = commands.add_parser("add", help="store tables of dab bench")
+    add = commands.add_parser("add", help="store the finished runs of a folder")
     add.add_argument("name", help="of the benchmark: docs/results/NAME.json")
-    add.add_argument("tables", nargs="+", type=Path, help="JSON files that dab bench wrote")
+    add.add_argument("folder", type=Path, help="that dab bench wrote to")
     add.add_argument("--command", required=True, help="that made them, as the page shows it")
     chosen = parser.parse_args()
     if chosen.command_name == "add":
         exists = (STORE / f"{chosen.name}.json").exists()
         stored = Stored.read(chosen.name) if exists else Stored([])
-        rows = {_identity(r): r for file in chosen.tables for r in json.loads(file.read_text())}
-        stored.add([*rows.values()], chosen.command).write(chosen.name)
+        found = summarize(finished_runs(chosen.folder))
+        stored.add(json.loads(tables.to_json(found)), chosen.command).write(chosen.name)
     for path, text in rendered().items():
         path.write_text(text)
     import result_figures

@@ -1,0 +1,150 @@
+"""docs/results.md and README.md show the stored results, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from dab.benchmark import suites
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(DOCS))
+    import results
+
+    return results
+
+
+def row(
+    method: str, error: float, *, setting: str = "correlated", **changes: Any
+) -> dict[str, Any]:
+    return {
+        "data": "glyphs",
+        "setting": setting,
+        "method": method,
+        "capacity": None,
+        "options": {},
+        "seeds": [0],
+        "error": error,
+        "deviation": None,
+        "errors": {"fog": error},
+        "source_error": 40.0,
+        "update_rate": 1.0,
+        "images_per_second": 100.0,
+        "peak_memory_mib": 1.0,
+        "published": None,
+        **changes,
+    }
+
+
+@pytest.fixture
+def store(page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of a few made-up rows."""
+    monkeypatch.setattr(page, "STORE", tmp_path)
+    rows = [
+        row("dab", 30.04, capacity=256, images_per_second=50.0),
+        row("source", 40.0),
+        row("tent", 41.26, deviation=0.123, seeds=[0, 1]),
+        row("source", 12.0, options={"output": "markov"}),
+        row("source", 39.0, setting="continual", source_error=39.0),
+    ]
+    page.Stored([]).add(rows, "dab bench").write("glyphs")
+    return tmp_path
+
+
+# The pages
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/results.md"])
+def test_a_page_shows_the_stored_results(page, file):
+    path = page.ROOT / file
+    assert path.read_text() == page.rendered()[path], (
+        f"{file} differs from docs/results: edit the texts there, then run `python docs/results.py`"
+    )
+
+
+def test_the_pages_ask_for_every_number_that_is_stored(page):
+    text = (page.STORE / "page.md").read_text()
+    used = set(re.findall(r"\{\{\w+ ([\w-]+)", text))
+    used |= {f"{name}-learning-rates" for name in ("glyphs", "cifar10")}
+    assert {path.stem for path in page.STORE.glob("*.json")} <= used
+
+
+@pytest.mark.parametrize("name", ["ranks", "error_cost"])
+def test_a_picture_shows_the_stored_results(page, name):
+    import result_figures
+
+    assert result_figures.shown(name) == page.fingerprint(), "run `python docs/results.py`"
+
+
+def test_the_suites_use_the_rates_that_the_rule_chooses(page):
+    assert page.Pages().chosen_rates("glyphs", "cifar10") == suites.CHOSEN
+
+
+# How they are made
+
+
+def test_a_table_marks_the_best_and_what_is_worse_than_the_source(page, store):
+    assert page.Pages().table("glyphs").splitlines() == [
+        "| method | sorted | shuffled | cost |",
+        "| --- | ---: | ---: | ---: |",
+        "| source | 40.0 | **39.0** | 1.0 |",
+        "| TENT | 41.3 ± 0.1 ↑ |  | 1.0 |",
+        "| DAB, M = 256 | 30.0 |  | 2.0 |",
+        "| source + Markov prior | **12.0** |  | 1.0 |",
+    ]
+
+
+def test_a_text_gets_the_numbers_that_it_asks_for(page, store):
+    text = "DAB has {{error glyphs sorted dab:256}}, fog {{domain glyphs sorted tent fog}}."
+    assert page.Pages().render(text) == "DAB has 30.0, fog 41.3."
+    with pytest.raises(ValueError, match="only: dab:256, source, source\\+markov, tent"):
+        page.Pages().error("glyphs", "sorted", "dab:64")
+
+
+def test_new_rows_replace_old_ones(page, store):
+    stored = page.Stored.read("glyphs").add([row("tent", 20.0), row("roid", 10.0)], "dab run")
+    stored.write("glyphs")
+    read = page.Stored.read("glyphs")
+    assert [(batch["command"], len(batch["rows"])) for batch in read.batches] == [
+        ("dab bench", 4),
+        ("dab run", 2),
+    ]
+    assert page.Pages().error("glyphs", "sorted", "tent") == "20.0"
+    lines = (store / "glyphs.json").read_text().splitlines()
+    assert sum('"method": "roid"' in line for line in lines) == 1  # a row is a line
+    assert json.loads("\n".join(lines)) == read.batches
+
+
+def test_rows_that_would_look_alike_are_refused(page, store):
+    twins = [row("tent", 1.0, options={"lr": 1.0}), row("tent", 2.0, options={"lr": 2.0})]
+    page.Stored([]).add(twins, "dab bench").write("glyphs")
+    with pytest.raises(ValueError, match="two rows are called 'tent'"):
+        page.Pages().table("glyphs")
+
+
+@pytest.mark.parametrize(
+    ("errors", "factor"),
+    [
+        ({0.25: 40.0, 1: 39.7, 4: 39.4, 16: 39.3}, 1),
+        ({0.25: 40.0, 1: 40.0, 4: 39.4, 16: 39.0}, 4),
+        ({0.25: 40.0, 1: 44.0, 4: 40.0, 16: 60.0}, 0.25),
+        ({0.25: 50.0, 1: 45.0, 4: 40.0, 16: 30.0}, 16),
+    ],
+)
+def test_the_rate_nearest_to_the_published_one_is_chosen(page, errors, factor):
+    assert page.chosen_factor(errors) == factor
+
+
+def test_equal_errors_share_a_rank(page):
+    import result_figures
+
+    assert result_figures.ranks({"a": 3.0, "b": 1.0, "c": 3.0}) == {"a": 2.5, "b": 1.0, "c": 2.5}
