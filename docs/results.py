@@ -5,7 +5,7 @@
 
 docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
 them, with the command, date and commit. `add` stores all finished runs of a folder; a row that is
-stored already is replaced. The texts are docs/results/page.md and docs/results/readme.md, in which
+stored already is replaced. The texts are docs/results/results.md.in and README.md.in, in which
 {{...}} stands for a table or a number: see the functions of `Pages`. A test renders them again, so
 numbers and text agree.
 """
@@ -366,8 +366,8 @@ def rendered() -> dict[Path, str]:
     """The pages as they should be."""
     pages = Pages()
     readme, page = ROOT / "README.md", ROOT / "docs/results.md"
-    block = pages.render((STORE / "readme.md").read_text())
-    text = pages.render((STORE / "page.md").read_text())
+    block = pages.render((STORE / "README.md.in").read_text())
+    text = pages.render((STORE / "results.md.in").read_text())
     _, found, kept = page.read_text().partition(KEPT_SECTION)
     return {
         readme: README_BLOCK.sub(lambda m: m[1] + block + m[3], readme.read_text()),

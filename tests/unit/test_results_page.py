@@ -72,7 +72,7 @@ def test_a_page_shows_the_stored_results(page, file):
 
 
 def test_the_pages_ask_for_every_number_that_is_stored(page):
-    text = (page.STORE / "page.md").read_text()
+    text = (page.STORE / "results.md.in").read_text()
     used = set(re.findall(r"\{\{\w+ ([\w-]+)", text))
     used |= {f"{name}-learning-rates" for name in ("glyphs", "cifar10")}
     assert {path.stem for path in page.STORE.glob("*.json")} <= used

@@ -85,7 +85,7 @@ def _learning_rates(data: str) -> Grid:
             name, lr=[factor * published_rate(name) for factor in FACTORS], **options
         )
     settings = ("continual", "correlated")
-    return Grid(methods, data=(data,), settings=settings, corruptions=HELD_OUT, samples=500)
+    return Grid(methods, data=(data,), settings=settings, corruptions=HELD_OUT, samples=250)
 
 
 @register_suite("demo")
