@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from dab.data.corruptions import CORRUPTIONS
 
 ROOT = Path(__file__).parent.parent
 STORE = ROOT / "docs/results"
+RATES = "learning-rates.json"
 
 ORDERS = {
     "correlated": "sorted",
@@ -48,7 +50,6 @@ BENCHMARKS = {
     "glyphs": "glyphs, ViT",
     "cifar10": "CIFAR-10, ViT",
     "cifar10-c": "CIFAR-10, ResNet-26-GN",
-    "deit-tiny": "ImageNet, DeiT-Ti/16",
 }
 
 # Everything in README.md and docs/results.md that is not rendered.
@@ -83,17 +84,26 @@ class Stored:
             kept = [row for row in batch["rows"] if _identity(row) not in new]
             if kept:
                 batches.append({**batch, "rows": kept})
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-        ).stdout.strip()
-        made = {"command": command, "date": str(date.today()), "commit": commit}
-        return Stored([*batches, {**made, "rows": [_short(row) for row in rows]}])
+        made = _made(command)
+        ordered = sorted(rows, key=lambda row: (row["setting"], _place(Row(**row))))
+        return Stored([*batches, {**made, "rows": [_short(row) for row in ordered]}])
 
     def write(self, name: str) -> None:
         lines = json.dumps(self.batches, indent=1, ensure_ascii=False)
         # A row is one line, so that a change of a number is one changed line.
         lines = re.sub(r"\n {4,}", " ", lines).replace("\n   }", " }")
         (STORE / f"{name}.json").write_text(f"{lines}\n")
+
+
+def _made(command: str) -> dict[str, str]:
+    """How and when results were made.
+
+    The commit is the last that may have changed a number: not one of pages, tables or suites.
+    """
+    code = ["src/dab", *(f":!src/dab/{part}" for part in ("benchmark", "report", "cli"))]
+    git = ["git", "log", "-1", "--format=%h", "--", *code]
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {"command": command, "date": str(date.today()), "commit": commit}
 
 
 def _identity(row: Mapping[str, Any]) -> str:
@@ -163,21 +173,56 @@ def _errors(rows: Iterable[Row]) -> dict[str, str]:
     return found
 
 
-def chosen_factor(errors: Mapping[float, float]) -> float:
-    """The factor of the published rate that the rule takes, given the error of each.
+# Learning rates
+
+
+Errors = Mapping[float, float]  # by factor of the published rate
+
+
+def held_out_errors() -> dict[tuple[str, str], Errors]:
+    """Mean errors of both orders on the held-out corruptions, by data and method."""
+    stored = json.loads((STORE / RATES).read_text())["errors"]
+    return {
+        (data, name): {float(factor): error for factor, error in errors.items()}
+        for data, methods in stored.items()
+        for name, errors in methods.items()
+    }
+
+
+def measured_rates(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, float]]]:
+    """The same from the rows of the suites of learning rates, as it is stored."""
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for row in rows:
+        if row.method in suites.TRAINED_METHODS:
+            published_rate = suites.published_rate(row.method)
+            ratio = row.options.get("lr", published_rate) / published_rate
+            factor = min(suites.FACTORS, key=lambda factor: abs(factor - ratio))
+            found.setdefault((row.data, row.method, factor), []).append(row.error)
+    errors: dict[str, dict[str, dict[str, float]]] = {}
+    for (data, name, factor), both in sorted(found.items()):
+        if len(both) != 2:
+            raise ValueError(f"{data}, {name}, rate x{factor}: {len(both)} orders instead of 2")
+        mean = round(sum(both) / 2, 3)
+        errors.setdefault(data, {}).setdefault(name, {})[f"{factor:g}"] = mean
+    return errors
+
+
+def chosen_factor(errors: Errors) -> float:
+    """The factor of the published rate that the rule takes.
 
     >>> chosen_factor({0.25: 40.0, 1: 39.7, 4: 39.4, 16: 39.3})
     1
     """
     lowest = min(errors.values())
     equal = [factor for factor, error in errors.items() if error <= lowest + TOLERANCE]
-    return min(equal, key=lambda factor: abs(_octaves(factor)))
+    # Of two that are equally near, the lower rate.
+    return min(equal, key=lambda factor: (abs(log2(factor)), factor))
 
 
-def _octaves(factor: float) -> float:
-    from math import log2
-
-    return log2(factor) + 1e-6  # of two that are equally near, the lower rate
+def chosen_rates() -> dict[tuple[str, str], float]:
+    """The factors other than 1 that the rule takes, for `suites.CHOSEN`."""
+    found = {place: chosen_factor(errors) for place, errors in held_out_errors().items()}
+    return {place: factor for place, factor in found.items() if factor != 1}
 
 
 class Pages:
@@ -211,6 +256,17 @@ class Pages:
     def error(self, name: str, order: str, which: str) -> str:
         """The error of one row: {{error glyphs sorted dab:64}}."""
         return f"{self._row(name, order, which).error:.1f}"
+
+    def gap(self, name: str, order: str, which: str, other: str) -> str:
+        """By how many points the error of one row is above that of another, as tables round."""
+        high, low = (float(self.error(name, order, one)) for one in (which, other))
+        return f"{high - low:.1f}"
+
+    def best_other(self, name: str, order: str) -> str:
+        """The best row that is not ours, with its error."""
+        rows = [row for row in self.rows(name) if ORDERS[row.setting] == order]
+        best = min((row for row in rows if not _place(row)[0]), key=lambda row: row.error)
+        return f"{label(best)} with {best.error:.1f}"
 
     def domain(self, name: str, order: str, which: str, domain: str) -> str:
         """The error of one row under one corruption."""
@@ -288,15 +344,14 @@ class Pages:
                     lines.append([f"{title}, {ORDERS[setting]}", *numbers])
         return _table([["", *(names[one] for one in which)], *lines])
 
-    def comparison(self, full: str, part: str) -> str:
-        """Published errors of ResNet-26-GN next to ours, on the whole stream and on a part."""
-        whole = _errors(self._stored(full).rows)
-        some = _errors(self._stored(part).rows)
-        rows = {key(row): row for row in [*self._stored(part).rows, *self._stored(full).rows]}
-        lines = [["method", "published, 15 corruptions", "ours, 15 corruptions", "ours, part"]]
-        for which in sorted(rows, key=lambda which: _place(rows[which])):
-            numbers = self.published(which), whole.get(which, ""), some.get(which, "")
-            lines.append([label(rows[which]), *numbers])
+    def comparison(self, name: str) -> str:
+        """Published errors of ResNet-26-GN next to ours."""
+        rows = self.rows(name)
+        ours = _errors(rows)
+        lines = [["method", "published", "ours", "cost"]]
+        for row in rows:
+            numbers = self.published(key(row)), ours[key(row)], f"{self._cost(name, key(row)):.1f}"
+            lines.append([label(row), *numbers])
         return _table(lines)
 
     def domains(self, name: str, order: str, *which: str) -> str:
@@ -312,40 +367,17 @@ class Pages:
             lines.append([label(row), *errors, means[key(row)]])
         return _table(lines)
 
-    def rates(self, *data: str) -> str:
+    def rates(self) -> str:
         """Held-out errors by learning rate, mean of both orders; the chosen rate is bold."""
         lines = [["method", "data", *(_fraction(factor) for factor in suites.FACTORS)]]
-        for name in suites.TRAINED_METHODS:
-            for one in data:
-                errors = self._by_factor(one, name)
-                chosen = chosen_factor(errors)
-                texts = (
-                    f"**{error:.1f}**" if factor == chosen else f"{error:.1f}"
-                    for factor, error in errors.items()
-                )
-                lines.append([dab.method(name).title, one, *texts])
+        for (data, name), errors in held_out_errors().items():
+            chosen = chosen_factor(errors)
+            texts = (
+                f"**{error:.1f}**" if factor == chosen else f"{error:.1f}"
+                for factor, error in errors.items()
+            )
+            lines.append([dab.method(name).title, data, *texts])
         return _table(lines)
-
-    def _by_factor(self, data: str, name: str) -> dict[float, float]:
-        published_rate = suites.published_rate(name)
-        errors: dict[float, list[float]] = {factor: [] for factor in suites.FACTORS}
-        for row in self._stored(f"{data}-learning-rates").rows:
-            if row.method == name:
-                factor = row.options.get("lr", published_rate) / published_rate
-                (near,) = (f for f in suites.FACTORS if abs(f / factor - 1) < 1e-6)
-                errors[near].append(row.error)
-        if any(len(both) != 2 for both in errors.values()):
-            raise ValueError(f"{data}, {name}: not every rate has both orders")
-        return {factor: sum(both) / 2 for factor, both in errors.items()}
-
-    def chosen_rates(self, *data: str) -> dict[tuple[str, str], float]:
-        """The factors other than 1 that the rule takes, for `suites.CHOSEN`."""
-        found = {
-            (one, name): chosen_factor(self._by_factor(one, name))
-            for one in data
-            for name in suites.TRAINED_METHODS
-        }
-        return {place: factor for place, factor in found.items() if factor != 1}
 
     def render(self, text: str) -> str:
         """A text with everything that it asks for."""
@@ -381,19 +413,28 @@ def fingerprint() -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def store(name: str, folder: Path, command: str) -> None:
+    """Store all finished runs of a folder."""
+    rows = summarize(finished_runs(folder))
+    if f"{name}.json" == RATES:
+        content = {**_made(command), "errors": measured_rates(rows)}
+        (STORE / RATES).write_text(json.dumps(content, indent=1) + "\n")
+        return
+    stored = Stored.read(name) if (STORE / f"{name}.json").exists() else Stored([])
+    stored.add(json.loads(tables.to_json(rows)), command).write(name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    commands = parser.add_subparsers(dest="command_name")
-    add = commands.add_parser("add", help="store the finished runs of a folder")
-    add.add_argument("name", help="of the benchmark: docs/results/NAME.json")
-    add.add_argument("folder", type=Path, help="that dab bench wrote to")
-    add.add_argument("--command", required=True, help="that made them, as the page shows it")
+    parser.add_argument("add", nargs="?", choices=["add"], help="store the runs of a folder first")
+    parser.add_argument("name", nargs="?", help="of the benchmark, or learning-rates")
+    parser.add_argument("folder", nargs="?", type=Path, help="that dab bench wrote to")
+    parser.add_argument("--command", help="that made the runs, as the page shows it")
     chosen = parser.parse_args()
-    if chosen.command_name == "add":
-        exists = (STORE / f"{chosen.name}.json").exists()
-        stored = Stored.read(chosen.name) if exists else Stored([])
-        found = summarize(finished_runs(chosen.folder))
-        stored.add(json.loads(tables.to_json(found)), chosen.command).write(chosen.name)
+    if chosen.add:
+        if chosen.folder is None or chosen.command is None:
+            parser.error("add needs NAME, FOLDER and --command")
+        store(chosen.name, chosen.folder, chosen.command)
     for path, text in rendered().items():
         path.write_text(text)
     import result_figures
