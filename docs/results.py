@@ -50,12 +50,14 @@ BENCHMARKS = {
     "glyphs": "glyphs, ViT",
     "cifar10": "CIFAR-10, ViT",
     "cifar10-c": "CIFAR-10, ResNet-26-GN",
+    "deit-tiny": "ImageNet, DeiT-Ti/16",
 }
 
 # Everything in README.md and docs/results.md that is not rendered.
 README_BLOCK = re.compile(r"(<!-- numbers: .*? -->\n)(.*?)(<!-- end of numbers -->)", re.DOTALL)
 KEPT_SECTION = "## Real images: a small ImageNet-C"
 
+SOURCE_TOLERANCE = 1.0  # points between the errors of the source model over different seeds
 TOLERANCE = 0.5  # points by which learning rates may differ and still count as equal
 
 
@@ -71,22 +73,25 @@ class Stored:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """In the order of `ORDER`."""
+        """In the order of the tables."""
         stored = (row for batch in self.batches for row in batch["rows"])
         found = [Row(**{**row, "seeds": tuple(row["seeds"])}) for row in stored]
-        return sorted(found, key=lambda row: _place(row))
+        return sorted(found, key=_place)
 
     def add(self, rows: Sequence[Mapping[str, Any]], command: str) -> Stored:
         """With new rows, which replace those of the same method on the same stream."""
         new = {_identity(row) for row in rows}
+        if len(new) < len(rows):
+            raise ValueError("the folder has runs of several versions: use a folder for each")
         batches = []
         for batch in self.batches:
             kept = [row for row in batch["rows"] if _identity(row) not in new]
             if kept:
                 batches.append({**batch, "rows": kept})
-        made = _made(command)
         ordered = sorted(rows, key=lambda row: (row["setting"], _place(Row(**row))))
-        return Stored([*batches, {**made, "rows": [_short(row) for row in ordered]}])
+        batches.append({**_made(command), "rows": [_short(row) for row in ordered]})
+        _check_same_stream([row for batch in batches for row in batch["rows"]])
+        return Stored(batches)
 
     def write(self, name: str) -> None:
         lines = json.dumps(self.batches, indent=1, ensure_ascii=False)
@@ -104,6 +109,19 @@ def _made(command: str) -> dict[str, str]:
     git = ["git", "log", "-1", "--format=%h", "--", *code]
     commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return {"command": command, "date": str(date.today()), "commit": commit}
+
+
+def _check_same_stream(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows that cannot stand in one column: other domains, or another source error."""
+    first: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        known = first.setdefault((row["data"], row["setting"]), row)
+        same_domains = row["errors"].keys() == known["errors"].keys()
+        if not same_domains or abs(row["source_error"] - known["source_error"]) > SOURCE_TOLERANCE:
+            raise ValueError(
+                f"{row['method']} and {known['method']} on {row['data']}, {row['setting']} are not "
+                "of the same stream: store them under another name, or remove the old file"
+            )
 
 
 def _identity(row: Mapping[str, Any]) -> str:
@@ -193,7 +211,7 @@ def measured_rates(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, float]]
     """The same from the rows of the suites of learning rates, as it is stored."""
     found: dict[tuple[str, str, float], list[float]] = {}
     for row in rows:
-        if row.method in suites.TRAINED_METHODS:
+        if row.method in suites.TUNED_METHODS:
             published_rate = suites.published_rate(row.method)
             ratio = row.options.get("lr", published_rate) / published_rate
             factor = min(suites.FACTORS, key=lambda factor: abs(factor - ratio))
@@ -241,17 +259,10 @@ class Pages:
         return self._stored(name).rows
 
     def _row(self, name: str, order: str, which: str) -> Row:
-        found = [
-            row
-            for row in self._stored(name).rows
-            if ORDERS[row.setting] == order and key(row) == which
-        ]
-        if len(found) != 1:
-            known = ", ".join(
-                sorted(key(row) for row in self._stored(name).rows if ORDERS[row.setting] == order)
-            )
-            raise ValueError(f"{name}, {order} has {len(found)} rows {which!r}, only: {known}")
-        return found[0]
+        known = {key(row): row for row in self.rows(name) if ORDERS[row.setting] == order}
+        if which not in known:
+            raise ValueError(f"{name}, {order} has no {which!r}, only: {', '.join(sorted(known))}")
+        return known[which]
 
     def error(self, name: str, order: str, which: str) -> str:
         """The error of one row: {{error glyphs sorted dab:64}}."""
@@ -297,7 +308,7 @@ class Pages:
 
     def table(self, name: str) -> str:
         """Errors of all methods in all orders, and their cost."""
-        rows = self._stored(name).rows
+        rows = self.rows(name)
         orders = [order for order in ORDERS if any(row.setting == order for row in rows)]
         columns = {order: _errors(row for row in rows if row.setting == order) for order in orders}
         lines = [["method", *(ORDERS[order] for order in orders), "cost"]]
@@ -308,8 +319,8 @@ class Pages:
 
     def _cost(self, name: str, which: str) -> float:
         """CPU time per image, in multiples of the source model's, over all orders."""
-        rows = [row for row in self._stored(name).rows if key(row) == which]
-        source = {r.setting: r for r in self._stored(name).rows if key(r) == "source"}
+        rows = [row for row in self.rows(name) if key(row) == which]
+        source = {row.setting: row for row in self.rows(name) if key(row) == "source"}
         own = sum(1 / row.images_per_second for row in rows)
         return own / sum(1 / source[row.setting].images_per_second for row in rows)
 
@@ -317,7 +328,7 @@ class Pages:
         """Methods by benchmarks, sorted and shuffled."""
         columns, names = [], {}
         for benchmark, title in BENCHMARKS.items():
-            rows = self._stored(benchmark).rows
+            rows = self.rows(benchmark)
             for setting in ("correlated", "continual"):
                 chosen = [row for row in rows if row.setting == setting]
                 if chosen:
@@ -356,7 +367,7 @@ class Pages:
 
     def domains(self, name: str, order: str, *which: str) -> str:
         """Errors by corruption of some rows, or all."""
-        rows = [row for row in self._stored(name).rows if ORDERS[row.setting] == order]
+        rows = [row for row in self.rows(name) if ORDERS[row.setting] == order]
         rows = [row for row in rows if not which or key(row) in which]
         shown = [domain for domain in CORRUPTIONS if domain in rows[0].errors]
         short = [tables.SHORT.get(domain, domain.split("_")[0]) for domain in shown]

@@ -125,6 +125,23 @@ def test_new_rows_replace_old_ones(page, store):
     assert json.loads("\n".join(lines)) == read.batches
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        row("roid", 10.0, errors={"snow": 10.0}),
+        row("roid", 10.0, source_error=50.0),
+    ],
+)
+def test_rows_of_another_stream_are_refused(page, store, other):
+    with pytest.raises(ValueError, match="roid and source on glyphs, correlated are not"):
+        page.Stored.read("glyphs").add([other], "dab bench")
+
+
+def test_rows_of_several_versions_are_refused(page, store):
+    with pytest.raises(ValueError, match="runs of several versions"):
+        page.Stored([]).add([row("tent", 20.0), row("tent", 21.0)], "dab bench")
+
+
 def test_rows_that_would_look_alike_are_refused(page, store):
     twins = [row("tent", 1.0, options={"lr": 1.0}), row("tent", 2.0, options={"lr": 2.0})]
     page.Stored([]).add(twins, "dab bench").write("glyphs")
