@@ -63,7 +63,7 @@ def _rank_plot(pages: Pages) -> Figure:
         for rows in streams.values()
     ]
     mean = {name: fmean(one[name] for one in by_stream) for name in common}
-    order = sorted(mean, key=lambda name: -mean[name])
+    order = sorted(mean, key=lambda name: (-mean[name], name))
     color = _colors(streams)
     figure, axes = plt.subplots(figsize=(7, 0.27 * len(order) + 0.9), layout="constrained")
     for place, name in enumerate(order):
