@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+import dab
 from dab.data.transform import Transform
 from dab.fleet import Fleet
 from dab.serve.app import Served, application
@@ -30,9 +31,10 @@ from dab.serve.service import Service
 from dab.utils.web.server import listen
 from tests.support.nets import CLASSES, SIZE, net, stream
 
-__all__ = ["METHOD", "OPTIONS", "Client", "Process", "Site", "load", "pictures", "png"]
+__all__ = ["METHOD", "OPTIONS", "Client", "Process", "Site", "alone", "load", "pictures", "png"]
 
 ROOT = Path(__file__).parent.parent.parent
+MODEL = "tests.support.serving:load"
 METHOD = "dab"
 OPTIONS: dict[str, Any] = {"capacity": 8, "batch_size": 4, "admission": "running", "lr": 0.01}
 NAME = "tiny"
@@ -41,6 +43,11 @@ NAME = "tiny"
 def load() -> tuple[nn.Module, Transform]:
     """The model, for `dab serve --model`."""
     return net("layernorm").eval(), Transform(resize=SIZE, crop=SIZE)
+
+
+def alone() -> dab.Adapter:
+    """An adapter as the server gives each stream."""
+    return dab.create(METHOD, dab.load_model(MODEL).model, **OPTIONS)
 
 
 def pictures(count: int, seed: int = 0) -> NDArray[np.uint8]:
@@ -94,26 +101,34 @@ class Site:
         model: nn.Module | None = None,
         folder: Path | None = None,
         limits: Limits | None = None,
-        save_every: int = 100,
+        save_every: int = 10,
         options: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
-        made, transform = load()
+        loaded = dab.load_model(MODEL)
         options = OPTIONS if options is None else options
-        fleet = Fleet(model or made, METHOD, folder=folder, **options)
-        self.service = Service(fleet, limits=limits, save_every=save_every)
+        fleet = Fleet(model or loaded.model, METHOD, folder=folder, **options)
+        self.service = Service(fleet, limits=limits, save_every=save_every if folder else None)
         self.fleet = fleet
-        served = Served(NAME, transform, CLASSES, METHOD)
+        served = Served(NAME, loaded.transform, CLASSES, METHOD)
         self.socket = listen()
         self.port = self.socket.getsockname()[1]
+        self.clients: list[Client] = []
         self.address = f"http://127.0.0.1:{self.port}"
         self.server = server(application(self.service, served, every=0.2, **others), patience=5)
-        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
+        self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
         self.thread.start()
         while not self.server.started:
             time.sleep(0.01)
 
+    def client(self, token: str | None = None) -> Client:
+        """A client that is closed with the server."""
+        self.clients.append(Client(self.port, token))
+        return self.clients[-1]
+
     def close(self) -> None:
+        for client in self.clients:
+            client.close()
         self.server.should_exit = True
         self.thread.join()
         self.socket.close()
@@ -125,7 +140,7 @@ class Process:
     def __init__(self, folder: Path, *more: str) -> None:
         method = " ".join([METHOD, *(f"{name}={value}" for name, value in OPTIONS.items())])
         command = [sys.executable, "-m", "dab", "serve", "--port", "0", "--threads", "1"]
-        command += ["--model", "tests.support.serving:load", "--method", method]
+        command += ["--model", MODEL, "--method", method]
         command += ["--folder", str(folder), "--log-level", "warning", *more]
         self.running = subprocess.Popen(
             command,

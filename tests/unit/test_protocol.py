@@ -59,7 +59,10 @@ def test_defaults_and_choices():
     chosen = request(
         parameters={"stream": "cam-1", "binary_data_output": True},
         id="7",
-        outputs=[{"name": "logits"}, {"name": "probabilities", "parameters": {"binary_data": False}}],
+        outputs=[
+            {"name": "logits"},
+            {"name": "probabilities", "parameters": {"binary_data": False}},
+        ],
     )
     found = read(chosen)
     assert (found.stream, found.id) == ("cam-1", "7")
@@ -182,4 +185,3 @@ def files() -> dict[str, bytes]:
 def test_other_files_are_refused(kind):
     with pytest.raises(ValueError, match="readable"):
         decode_upload(files()[kind], TRANSFORM, pixels=64)
-

@@ -70,9 +70,9 @@ def add(commands: Commands) -> None:
     states.add_argument(
         "--save-every",
         type=at_least(1),
-        default=100,
+        default=10,
         metavar="UPDATES",
-        help="of all streams together (default: 100)",
+        help="of a stream (default: 10)",
     )
     states.add_argument(
         "--in-memory",

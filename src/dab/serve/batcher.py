@@ -38,6 +38,7 @@ class Batcher(Generic[Answer]):
         run: answers a batch; called in the one thread. If it raises, the requests of the batch are
             run again one by one, so that a request fails on its own account only. It must have
             changed nothing then.
+        after: called in the thread when a batch has been answered.
         largest: images in a batch; a single request may have more.
         wait: seconds that a request waits for others.
     """
@@ -46,10 +47,11 @@ class Batcher(Generic[Answer]):
         self,
         run: Callable[[Sequence[Request[Answer]]], Sequence[Answer]],
         *,
+        after: Callable[[], None] = lambda: None,
         largest: int,
         wait: float,
     ) -> None:
-        self._run = run
+        self._run, self._after = run, after
         self._largest, self._wait = largest, wait
         self._requests: deque[Request[Answer]] = deque()
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -104,6 +106,7 @@ class Batcher(Generic[Answer]):
             batch = [one for one in batch if one.answer.set_running_or_notify_cancel()]
             if batch:
                 self._answer(batch)
+                self._after()
 
     def _collect(self) -> list[Request[Answer]]:
         """Wait for more requests unless the first has waited enough, and take a batch."""

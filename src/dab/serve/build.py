@@ -35,7 +35,7 @@ def build(
     threads: int | None = None,
     folder: str | None = None,
     in_memory: int | None = None,
-    save_every: int = 100,
+    save_every: int = 10,
     limits: Limits | None = None,
     token: str | None = None,
     hosts: Collection[str] = (),
@@ -57,6 +57,12 @@ def build(
         token: that requests must have; None: anyone may ask.
         hosts: names that clients may use for the server.
     """
+    limits = limits or Limits()
+    if in_memory is not None and in_memory < limits.images:
+        raise ValueError(
+            f"a batch may have {limits.images} streams, but only {in_memory} stay in memory: keep "
+            "more, or make batches smaller"
+        )
     if threads is not None:
         torch.set_num_threads(threads)
     net, transform, card = load_model(model)
@@ -72,7 +78,7 @@ def build(
         method=" ".join([method, *assignments(options)]),
         labels=labels,
     )
-    service = Service(fleet, limits=limits, save_every=save_every)
+    service = Service(fleet, limits=limits, save_every=save_every if folder else None)
     return application(service, served, token=token, hosts=hosts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -57,12 +58,11 @@ class Service:
     Args:
         fleet: the model and its streams.
         limits: how much is accepted.
-        save_every: updates of all streams together after which those that changed are saved, if
-            the fleet has a folder.
+        save_every: updates of a stream after which it is saved to the fleet's folder; None: never.
     """
 
     def __init__(
-        self, fleet: Fleet, *, limits: Limits | None = None, save_every: int = 100
+        self, fleet: Fleet, *, limits: Limits | None = None, save_every: int | None = 10
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics()
@@ -70,12 +70,15 @@ class Service:
         self.saved = set(fleet.aside)  # streams of earlier servers, not seen yet
         self.metrics.follow(self.statuses, most=NAMED)
         self._fleet, self._save_every = fleet, save_every
-        self._unsaved = 0  # updates since the last save
+        self._unsaved: Counter[str] = Counter()  # updates since a stream was saved
         self._in_progress = 0
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._decoders = ThreadPoolExecutor(DECODERS, "dab-decoder")
         self._batcher: Batcher[Prediction] = Batcher(
-            self._predict, largest=self.limits.images, wait=self.limits.wait
+            self._predict,
+            after=self._save_due,
+            largest=self.limits.images,
+            wait=self.limits.wait,
         )
 
     @property
@@ -152,8 +155,9 @@ class Service:
 
     def close(self) -> None:
         """Answer what was accepted, and save."""
-        self._batcher.call(self._save)
         self._batcher.close()
+        if self._save_every is not None:
+            self._save()
         self._decoders.shutdown()
 
     # In the model's thread.
@@ -162,22 +166,27 @@ class Service:
         started = time.monotonic()
         images = torch.cat([request.images for request in requests])
         streams = [request.stream for request in requests for _ in request.images]
-        logits = self._fleet(images, streams=streams)
+        sizes = [len(request.images) for request in requests]
+        parts = torch.split(self._fleet(images, streams=streams), sizes)
         answers = [
-            Prediction(part, self._look(request.stream))
-            for request, part in zip(
-                requests, logits.split([len(request.images) for request in requests]), strict=True
-            )
+            Prediction(logits, self._look(request.stream))
+            for request, logits in zip(requests, parts, strict=True)
         ]
         for request in requests:
             self.metrics.waited.observe(started - request.arrived)
         self.metrics.batch_images.observe(len(images))
         self.metrics.batch_requests.observe(len(requests))
         self.metrics.batch_seconds.observe(time.monotonic() - started)
-        self._unsaved += sum(answer.status.updated for answer in answers)
-        if self._unsaved >= self._save_every:
-            self._batcher.call(self._save)
+        self._unsaved.update(answer.status.stream for answer in answers if answer.status.updated)
         return answers
+
+    def _save_due(self) -> None:
+        """Save the streams that have learned enough since they were saved."""
+        every = self._save_every
+        due = [stream for stream, updates in self._unsaved.items() if every and updates >= every]
+        for stream in due:
+            del self._unsaved[stream]
+            self._save(stream)
 
     def _look(self, stream: str) -> Status:
         one = self._fleet.stream(stream)
@@ -203,20 +212,24 @@ class Service:
     def _forget(self, fleet: Fleet, stream: str) -> None:
         if stream not in fleet:
             raise UnknownStreamError(f"there is no stream {stream!r}")
-        fleet.forget(stream)
+        fleet.reset(stream)
+        self._unsaved.pop(stream, None)
         self.statuses.pop(stream, None)
         self.saved.discard(stream)
 
-    def _save(self) -> None:
-        self._unsaved = 0
+    def _save(self, stream: str | None = None) -> None:
+        """Save a stream, or all that changed."""
         started = time.monotonic()
         try:
-            self._fleet.save()
+            if stream is None:
+                self._fleet.save()
+            elif stream in self._fleet:
+                self._fleet.stream(stream).save()
         except Exception:  # a full disk must not end the service
             self.metrics.save_errors.inc()
-            logger.exception("could not save the streams")
-            return
-        self.metrics.save_seconds.observe(time.monotonic() - started)
+            logger.exception("could not save", extra={"stream": stream})
+        else:
+            self.metrics.save_seconds.observe(time.monotonic() - started)
 
 
 def _details(fleet: Fleet, stream: str) -> dict[str, Any]:
