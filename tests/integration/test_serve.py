@@ -154,7 +154,9 @@ def test_streams_are_listed_shown_and_forgotten(client):
     status, one = client.get("/streams/cam-1")
     assert status == 200
     assert one["totals"]["samples"] == 12
-    assert sum(one["buffer"]["classes"].values()) == one["buffer"]["images"] > 0
+    held = one["buffer"]["classes"]
+    assert sum(each["images"] for each in held) == one["buffer"]["images"] > 0
+    assert all(each["label"] == str(each["class"]) for each in held)
     assert client.get("/streams/cam-9")[0] == 404
     assert client.request("DELETE", "/streams/cam-1") == (
         200,

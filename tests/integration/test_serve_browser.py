@@ -59,7 +59,7 @@ def test_the_page_shows_streams_and_follows_them(page, site):
     shown = row.locator("td").all_inner_texts()
     assert shown[0] == status.state != "unguarded"
     assert shown[2:5] == [str(status.images), str(status.updates), str(status.rollbacks)]
-    assert shown[5] == f"{status.buffered} of {status.held} classes"
+    assert shown[5] == f"{status.buffered} images, {status.held} classes"
     site.client(TOKEN).predict("cam-3", pictures(1)[0])
     expect(rows).to_have_count(3)  # by itself
     site.client(TOKEN).request("DELETE", "/streams/cam-3")

@@ -255,7 +255,12 @@ class _Routes:
 
     async def stream(self, request: Request) -> Response:
         stream = _stream(request.path_params["stream"])
-        return JSONResponse(await self.service.details(stream))
+        details = await self.service.details(stream)
+        details["buffer"]["classes"] = [
+            {"class": number, "label": self.served.label(number), "images": count}
+            for number, count in details["buffer"]["classes"].items()
+        ]
+        return JSONResponse(details)
 
     async def forget(self, request: Request) -> Response:
         stream = _stream(request.path_params["stream"])

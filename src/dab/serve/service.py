@@ -245,6 +245,6 @@ def _details(fleet: Fleet, stream: str) -> dict[str, Any]:
         "totals": asdict(one.totals),
         "buffer": {
             "images": len(held),
-            "classes": {str(label): held.count(label) for label in sorted(set(held))},
+            "classes": dict(Counter(held).most_common()),
         },
     }

@@ -61,7 +61,7 @@ function drawRow(status, now) {
     cell(number(status.rollbacks)),
     cell(
       status.buffered
-        ? `${number(status.buffered)} of ${number(status.held)} ${status.held === 1 ? "class" : "classes"}`
+        ? `${number(status.buffered)} images, ${number(status.held)} ${status.held === 1 ? "class" : "classes"}`
         : "–",
     ),
     cell(ago(now - status.seen)),
@@ -71,8 +71,8 @@ function drawRow(status, now) {
 function drawDetails(body) {
   at("details-title").textContent = `Buffer of ${body.stream}`;
   at("details-status").textContent = body.status;
-  const classes = Object.entries(body.buffer.classes).sort((a, b) => b[1] - a[1]);
-  const most = Math.max(1, ...classes.map(([, count]) => count));
+  const classes = body.buffer.classes; // the most frequent first
+  const most = Math.max(1, ...classes.map(one => one.images));
   at("details-note").textContent = classes.length
     ? `${number(body.buffer.images)} images of ${number(classes.length)} classes, as predicted when they were admitted.`
     : "The buffer is empty.";
@@ -84,13 +84,13 @@ function drawDetails(body) {
       make(
         "tbody",
         {},
-        ...classes.map(([name, count]) =>
+        ...classes.map(({ label, images }) =>
           make(
             "tr",
             {},
-            make("th", { scope: "row" }, name),
-            cell(make("progress", { max: most, value: count, "aria-label": name })),
-            cell(number(count)),
+            make("th", { scope: "row" }, label),
+            cell(make("progress", { max: most, value: images, "aria-label": label })),
+            cell(number(images)),
           ),
         ),
       ),
