@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import random
 import signal
 import socket
@@ -22,6 +24,7 @@ from torch import nn
 
 from dab.cli import main
 from dab.serve.limits import Limits
+from dab.serve.logs import JsonLines
 from tests.support.nets import CLASSES, SIZE, net
 from tests.support.serving import (
     OPTIONS,
@@ -178,7 +181,8 @@ def test_bad_requests_say_why(client):
         ("POST", "/streams/cam-1/predict", picture, {}, 415, "content type"),
         ("POST", "/streams/cam-1/predict", picture, PNG | {"content-encoding": "gzip"}, 415, ""),
         ("POST", "/streams/cam%0A1/predict", picture, PNG, 400, "name of a stream"),
-        ("POST", f"/streams/{'a' * 101}/predict", picture, PNG, 400, "name of a stream"),
+        ("POST", f"/streams/{'A' * 60}/predict", picture, PNG, 400, "too long"),
+        ("POST", "/streams/.%2E/predict", picture, PNG, 400, "name of a stream"),
         ("POST", "/v2/models/tiny/infer", b"{}", {}, 400, "inputs must be a list"),
         ("POST", "/v2/models/other/infer", b"{}", {}, 404, "the model is 'tiny'"),
         ("GET", "/v2/models/other", None, {}, 404, "the model is 'tiny'"),
@@ -326,6 +330,29 @@ def test_a_net_whose_output_is_not_finite_is_an_error(serve):
 # What it reports.
 
 
+def test_logs_are_json_lines():
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(JsonLines())
+    logger = logging.Logger("dab.test")
+    logger.addHandler(handler)
+    logger.warning("two\nlines of %s", "text", extra={"stream": 'a"b', "seconds": 0.5})
+    try:
+        raise OSError("no space")
+    except OSError:
+        logger.exception("could not save")
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert first.pop("time").endswith("+00:00")
+    assert first == {
+        "level": "warning",
+        "logger": "dab.test",
+        "message": "two\nlines of text",
+        "stream": 'a"b',
+        "seconds": 0.5,
+    }
+    assert "OSError: no space" in second["exception"]
+
+
 def test_metrics_name_some_streams_and_sum_the_others(serve, monkeypatch):
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -451,6 +478,19 @@ def test_streams_survive_kills_at_thirty_moments(tmp_path):
     check_kills(tmp_path, [rng.randrange(10, 200) for _ in range(30)])
 
 
+def test_a_stream_moves_to_another_server_that_shares_the_folder(serve, tmp_path):
+    one, other = serve(folder=tmp_path, save_every=1), serve(folder=tmp_path, save_every=1)
+    pixels = pictures(60)
+    for picture in pixels[:50]:
+        one.client().predict("cam-1", picture)
+    saved = counts(tmp_path)["cam-1"]
+    assert saved > 0
+    status, answer = other.client().predict("cam-1", pixels[saved])
+    assert (status, answer["health"]["images"]) == (200, saved + 1)
+    expected = one_by_one(pixels[: saved + 1])[-1].double().softmax(0).sort(descending=True)
+    assert answer["probabilities"] == pytest.approx(expected.values[:5].tolist(), abs=1e-4)
+
+
 def test_a_damaged_state_fails_its_own_stream_only(serve, tmp_path):
     (tmp_path / "cam-1.pt").write_bytes(b"damaged")
     site = serve(folder=tmp_path)
@@ -486,6 +526,7 @@ def test_wrong_options_are_named(tmp_path, capsys, monkeypatch):
         "has 2 values": ["--method=dab capacity=4,8"],
         "unknown": ["--method=no-such-method"],
         "6 classes, but there are 2 labels": ["--labels=labels"],
+        "only 8 stay in memory": ["--in-memory=8"],
     }
     for said, options in cases.items():
         assert main([*model, *options]) == 2

@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   dab run dab capacity=256 --samples 1000         one method over one stream of glyphs
   dab bench --suite demo                          a table of methods
   dab report results                              a page of all runs in a folder
-  dab serve --model timm/resnet50                 a server for many streams
+  dab serve --model timm/vit_tiny_patch16_224     a server for many streams
   dab data list                                   every data set and what it needs
 
 Use `dab COMMAND --help` for the options of a command, and more examples.

@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 import dab
 from dab.data.transform import Transform
+from dab.fleet.shelf import check_id
 from dab.serve import protocol
 from dab.serve.access import OwnOrigin, Token
 from dab.serve.errors import ModelError, RefusedError, TooLargeError
@@ -38,7 +39,7 @@ __all__ = ["Served", "application"]
 
 logger = logging.getLogger("dab.serve")
 
-STREAM = re.compile(r"[^\x00-\x1f\x7f/]{1,100}")
+PLAIN = re.compile(r"[^\x00-\x1f\x7f/]+")
 TOP = 5  # classes in an answer
 LISTED = 200  # streams on the page
 RETRY = {"retry-after": "1"}
@@ -324,9 +325,9 @@ def _health(status: Status) -> dict[str, Any]:
 
 
 def _stream(name: str) -> str:
-    if not STREAM.fullmatch(name) or name in (".", ".."):
+    """A name that can be part of a URL and of a file name; others are a ValueError."""
+    if not PLAIN.fullmatch(name) or name in (".", ".."):
         raise ValueError(
-            "the name of a stream has 1 to 100 characters, without / and control characters, "
-            f"got {name[:60]!r}"
+            f"the name of a stream is text without / and control characters, got {name[:60]!r}"
         )
-    return name
+    return check_id(name)

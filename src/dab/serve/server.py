@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["run", "server"]
 
 GRACE = 10  # seconds for requests in progress when the server is told to stop
-CONNECTIONS = 1100  # at a time; most of them wait for the next image of their stream
+CONNECTIONS = 4096  # at a time; most of them wait for the next image of their stream
 
 
 def server(app: Starlette, *, patience: float = PATIENCE) -> uvicorn.Server:
