@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,25 @@ def test_wrong_requests_are_named(said):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         read(WRONG[said])
     assert said in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(["inputs", "parameters", "outputs", "id"]), JSON)
+def test_any_value_in_a_request_is_understood_or_refused(key, value):
+    with suppress(ValueError, TooLargeError):
+        read(request() | {key: value})
+
+
+@given(st.sampled_from(["name", "datatype", "shape", "data", "parameters"]), JSON)
+def test_any_value_in_a_tensor_is_understood_or_refused(key, value):
+    with suppress(ValueError, TooLargeError):
+        read({"inputs": [request()["inputs"][0] | {key: value}]})
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 5000, b'{"inputs": NaN}'])

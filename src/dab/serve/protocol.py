@@ -118,11 +118,10 @@ def _length(header_length: str | None, size: int) -> int:
 def _images(tensor: Mapping[str, Any], binary: bytes, side: int, most: int) -> Tensor:
     if tensor.get("name") != INPUT:
         raise ValueError(f"the model's input is {INPUT!r}, got {tensor.get('name')!r}")
-    if tensor.get("datatype") not in DTYPES:
-        raise ValueError(
-            f"datatype must be one of {', '.join(DTYPES)}, got {tensor.get('datatype')!r}"
-        )
-    dtype, shape = DTYPES[tensor["datatype"]], tensor.get("shape")
+    kind = _a(str, tensor.get("datatype"), "datatype")
+    if kind not in DTYPES:
+        raise ValueError(f"datatype must be one of {', '.join(DTYPES)}, got {kind!r}")
+    dtype, shape = DTYPES[kind], tensor.get("shape")
     expected = [3, side, side]
     if not (isinstance(shape, list) and shape[1:] == expected and type(shape[0]) is int):
         raise ValueError(f"shape must be [n, 3, {side}, {side}], got {shape}")
@@ -134,7 +133,7 @@ def _images(tensor: Mapping[str, Any], binary: bytes, side: int, most: int) -> T
         array = _from_json(tensor.get("data"), dtype, count)
     elif size != len(binary) or size != count * dtype.itemsize:
         raise ValueError(
-            f"binary_data_size must be {count * dtype.itemsize}, as {tensor['datatype']} {shape} "
+            f"binary_data_size must be {count * dtype.itemsize}, as {kind} {shape} "
             f"takes, got {size} with {len(binary)} bytes of data"
         )
     else:
