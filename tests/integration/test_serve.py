@@ -497,6 +497,8 @@ def test_a_damaged_state_fails_its_own_stream_only(serve, tmp_path):
     client = site.client()
     status, answer = client.predict("cam-1", pictures(1)[0])
     assert (status, "damaged" in answer["error"]) == (500, True)
+    status, answer = client.get("/streams/cam-1")
+    assert (status, "damaged" in answer["error"]) == (500, True)
     assert client.predict("cam-2", pictures(1)[0])[0] == 200
     assert client.request("DELETE", "/streams/cam-1")[0] == 200
     assert client.predict("cam-1", pictures(1)[0])[0] == 200

@@ -73,6 +73,11 @@ def test_a_click_shows_what_the_buffer_holds(page, site):
     labels = site.fleet.stream("cam-1").buffer.labels
     expect(page.locator("#classes tr")).to_have_count(len(set(labels)))
     expect(page.get_by_role("button", name="cam-1")).to_have_attribute("aria-expanded", "true")
+    for picture in pictures(40, seed=1):
+        site.client(TOKEN).predict("cam-1", picture)
+    labels = site.fleet.stream("cam-1").buffer.labels  # the page follows
+    expect(page.locator("#classes tr")).to_have_count(len(set(labels)))
+    expect(page.locator("#details-status")).to_have_text(site.fleet.stream("cam-1").status)
     page.get_by_role("button", name="cam-1").press("Enter")  # it has kept the focus
     expect(page.locator("#details")).to_be_hidden()
 

@@ -110,12 +110,7 @@ class Service:
             stream: its name.
             images: decodes them; called in another thread.
         """
-        if not (stream in self.statuses or stream in self.saved):
-            most = self.limits.streams
-            if len(self.statuses) + len(self.saved) >= most:
-                raise FullError(
-                    f"there are {most:,} streams, as many as allowed: DELETE others first"
-                )
+        self._check_room(stream)
         turn = self._turns.setdefault(stream, asyncio.Lock())
         async with turn:  # first come, first served
             batch = to_images(await self.prepare(images))
@@ -144,6 +139,8 @@ class Service:
             return await asyncio.wait_for(asyncio.wrap_future(found), self.limits.timeout)
         except asyncio.TimeoutError:
             raise QueueTimeoutError("the model is busy") from None
+        except (OSError, ValueError) as error:  # of a saved state
+            raise ModelError(str(error)) from error
 
     async def details(self, stream: str) -> dict[str, Any]:
         """All that is known about a stream; `UnknownStreamError` if there is none."""
@@ -205,6 +202,9 @@ class Service:
             doing=one.status,
             seen=time.time(),
         )
+        before = self.statuses.get(stream)
+        if before is not None and status.rollbacks > before.rollbacks:
+            logger.warning("rolled back", extra={"stream": stream, "images": status.images})
         self.statuses[stream] = status
         self.saved.discard(stream)
         return status

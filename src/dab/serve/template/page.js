@@ -3,6 +3,7 @@
 const every = +document.documentElement.dataset.refresh;
 let token = sessionStorage.getItem("token");
 let opened = null; // the stream whose buffer is shown
+let shown = null; // what is shown of it: the same after the same request
 
 const number = value => value.toLocaleString("en");
 const percent = value => (value === null ? "–" : `${(100 * value).toFixed(0)} %`);
@@ -108,10 +109,12 @@ async function draw() {
     : body.total
       ? ""
       : "No stream yet: POST an image to /streams/NAME/predict.";
-  if (opened !== null) {
+  const seen = body.streams.find(status => status.stream === opened)?.seen;
+  if (opened !== null && shown !== `${seen} ${opened}`) {
     const one = await get(`streams/${encodeURIComponent(opened)}`);
     if (one.found) drawDetails(one.body);
     else opened = null;
+    shown = `${seen} ${opened}`;
   }
   at("details").hidden = opened === null;
 }
