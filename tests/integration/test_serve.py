@@ -282,6 +282,13 @@ def test_a_client_that_sends_nothing_is_dropped(serve):
         assert connection.recv(1000).startswith(b"HTTP/1.1 408")
 
 
+def test_answers_do_not_wait_for_delayed_acknowledgments(site, client):
+    client.get("/v2")
+    (protocol,) = site.server.server_state.connections
+    connection = protocol.transport.get_extra_info("socket")
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_token_is_required_if_there_is_one(serve):
     site = serve(token="correct horse battery")
     stranger, friend = site.client(), site.client("correct horse battery")

@@ -75,6 +75,9 @@ def impatient(patience: float) -> Any:
             # A small kernel buffer; a large one would hide for long that the client does not read.
             connection = transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            # Head and body are two writes: the second would wait for a delayed ACK, 40 ms. asyncio
+            # sets this too, but not for sockets of `socket.create_server`.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._unread, self._timer = 0, self.loop.call_later(patience, self._look)
 
         def connection_lost(self, exc: Exception | None) -> None:
