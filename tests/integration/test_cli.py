@@ -66,7 +66,7 @@ def test_the_names_are_those_of_the_tables():
 
 # Help
 
-COMMANDS = ["methods", "run", "bench", "suites", "report", "watch", "data", "completion"]
+COMMANDS = ["methods", "run", "bench", "suites", "report", "watch", "serve", "data", "completion"]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])

@@ -11,11 +11,14 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dab
 import dab.testing
@@ -24,6 +27,7 @@ from dab.cli import parser
 from dab.cli.bench import chosen_grid, is_bare
 from dab.parts import options
 from dab.registry import METHODS
+from tests.support.serving import OPTIONS, Site
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", *map(str, ROOT.glob("docs/*.md"))]
@@ -300,3 +304,87 @@ def test_the_tables_of_the_video_guide_are_those_of_the_stored_results():
     page = (ROOT / "docs/video.md").read_text()
     assert video["table"](rows) in page
     assert video["weather_table"](rows) in page
+
+
+def test_the_requests_of_the_guide_to_serving_are_answered(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 30)).save("frame.jpg")
+    (command,) = (block for block in blocks("docs/serve.md", "sh") if block.startswith("curl"))
+    (shown,) = blocks("docs/serve.md", "json")
+    (example,) = blocks("docs/serve.md", "python")
+    with closing(Site(options={**OPTIONS, "guard": True})) as site:
+        words = shlex.split(command.replace("127.0.0.1:8000", f"127.0.0.1:{site.port}"))
+        said = subprocess.run(words, capture_output=True, check=True).stdout
+        answer, expected = json.loads(said), json.loads(shown)
+        assert answer.keys() == expected.keys()
+        assert answer["health"].keys() == expected["health"].keys()
+        example = example.replace("127.0.0.1:8000", f"127.0.0.1:{site.port}")
+        exec(example.replace("vit_tiny_patch16_224", "tiny"), names := {})
+        names["client"].close()
+    assert "(1, 6) {'stream': 'cam-1'" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_the_pipeline_of_the_guide_adapts():
+    pipeline, *_ = blocks("docs/integrations.md", "python")
+    names: dict[str, Any] = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        exec(pipeline, names)
+        images = [
+            Image.fromarray(np.random.default_rng(n).integers(0, 256, (40, 50, 3), np.uint8))
+            for n in range(3)
+        ]
+    answers = names["classify"](images)
+    assert [len(answer) for answer in answers] == [5, 5, 5]
+    assert answers[0][0]["score"] >= answers[0][1]["score"]
+    assert names["classify"].adapter.totals.samples == 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_lightning_module_of_the_guide_adapts(tmp_path, monkeypatch):
+    pytest.importorskip("lightning", reason="pip install lightning")
+    monkeypatch.chdir(tmp_path)
+    _, module, test, *_ = blocks("docs/integrations.md", "python")
+    names: dict[str, Any] = {}
+    exec(module, names)
+    model = dab.testing.nets.net("layernorm")
+    batches = [(images, torch.zeros(len(images))) for images in dab.testing.nets.stream()]
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    kept: list[Any] = []
+    exec(
+        test.replace("Adapting(model)", "keep(Adapting(model))"),
+        {**names, "model": model, "loader": loader, "keep": lambda m: kept.append(m) or m},
+    )
+    assert kept[0].adapter.totals.calls == len(batches)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("_own_generator")
+def test_the_exported_models_of_the_guide_answer_alike(tmp_path, monkeypatch):
+    import onnx.reference
+
+    monkeypatch.chdir(tmp_path)
+    *_, export, resume = blocks("docs/integrations.md", "python")
+    names: dict[str, Any] = {}
+    torch.manual_seed(0)
+    exec(export, names)
+    images = torch.rand(5, 3, 32, 32)
+    with torch.no_grad():
+        expected = names["model"](images)
+    loaded = torch.export.load("adapted.pt2").module()
+    assert torch.allclose(loaded(images), expected, atol=1e-4)
+    (logits,) = onnx.reference.ReferenceEvaluator("adapted.onnx").run(
+        None, {"images": images.numpy()}
+    )
+    assert np.allclose(logits, expected, atol=1e-4)
+    source = names["zoo"].load("glyphs")
+    assert not torch.equal(source(images), expected)
+    adapter = dab.create("dab", source, capacity=16)
+    adapter(images)
+    adapter.save(tmp_path / "streams" / "cam-1.pt")
+    exec(resume, names)
+    assert names["adapter"].totals.samples == 5

@@ -27,7 +27,8 @@ from dab.benchmark.results.result import Result, results
 from dab.cli import main
 from dab.report import gather
 from dab.report.page import to_json
-from dab.report.watch import HEADERS, application, listen, server
+from dab.report.watch import application, server
+from dab.utils.web.server import HEADERS, listen
 from tests.support.report_runs import make_runs, save, take_back
 
 PATIENCE = 0.5

@@ -167,6 +167,7 @@ CHANGES_NOTHING = [
     # A resumed run has the same numbers as one without interruption.
     *(f"dab.parts.{name}" for name in ("schema", "snapshot", "state", "state_file")),
     "dab.report*",
+    "dab.serve*",
     "dab.utils*",
 ]
 

@@ -290,6 +290,23 @@ def test_streams_beyond_the_limit_are_put_aside_and_brought_back(where, tmp_path
     assert twins.fleet.aside == []
 
 
+def test_a_stream_is_saved_alone(tmp_path):
+    fleet = make("tent", folder=tmp_path)
+    run(fleet)
+    fleet.stream("b").save()
+    (file,) = tmp_path.iterdir()
+    assert file.name == "b.pt"
+    written = file.stat().st_mtime_ns
+    fleet.stream("b").save()  # it is up to date
+    assert file.stat().st_mtime_ns == written
+    resumed = make("tent", folder=tmp_path)
+    assert same(resumed.stream("b").state_dict(), fleet.stream("b").state_dict())
+    homeless = make("tent")
+    run(homeless)
+    with pytest.raises(ValueError, match="the fleet has no folder"):
+        homeless.stream("b").save()
+
+
 def test_a_stream_comes_back_bit_for_bit(tmp_path):
     fleet = make(folder=tmp_path)
     run(fleet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from dab.data.corruptions import CORRUPTIONS
 from dab.parts.options import check_options
 from dab.streams import Setting, Shard
 from dab.utils.suggest import unknown
-from dab.utils.text import assignments
+from dab.utils.text import assignments, parse_options
 
 __all__ = ["Cell", "Method", "changed_options", "parse_method"]
 
@@ -155,20 +154,5 @@ def parse_method(text: str) -> list[Method]:
     >>> parse_method("dab capacity=64,256 lr=1e-3")[0]
     Method(name='dab', options={'capacity': 64, 'lr': 0.001})
     """
-    name, *settings = text.split() or [""]
-    choices = {}
-    for setting in settings:
-        option, equals, values = setting.partition("=")
-        if not (equals and values):
-            raise ValueError(f"write an option as NAME=VALUE, got {setting!r}")
-        if option in choices:
-            raise ValueError(f"option {option!r} is given twice")
-        choices[option] = [_value(value) for value in values.split(",")]
+    name, choices = parse_options(text)
     return Method.each(name, **choices)
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text  # a word

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import dab
-from dab.cli import bench, completion, data, methods, report, run, suites, watch
+from dab.cli import bench, completion, data, methods, report, run, serve, suites, watch
 from dab.cli.parser import Parser
 
 __all__ = ["main", "parser"]
@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   dab run dab capacity=256 --samples 1000         one method over one stream of glyphs
   dab bench --suite demo                          a table of methods
   dab report results                              a page of all runs in a folder
+  dab serve --model timm/vit_tiny_patch16_224     a server for many streams
   dab data list                                   every data set and what it needs
 
 Use `dab COMMAND --help` for the options of a command, and more examples.
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dab {dab.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in (methods, run, bench, suites, report, watch, data, completion):
+    for command in (methods, run, bench, suites, report, watch, serve, data, completion):
         command.add(commands)
     return parser
 

@@ -41,7 +41,8 @@ def add(commands: Commands) -> None:
 def main(chosen: argparse.Namespace) -> int:
     for package in ("starlette", "uvicorn"):
         require(package, extra="watch")
-    from dab.report.watch import listen, serve
+    from dab.report.watch import serve
+    from dab.utils.web.server import listen
 
     with listen(chosen.host, chosen.port) as listening:
         host, port = listening.getsockname()[:2]

@@ -285,6 +285,10 @@ class Fleet(Atomic):
             raise ValueError("the fleet has no folder: create it with folder=")
         return self._shelf
 
+    @entry(after_detach=True)
+    def _save_one(self, stream: str) -> None:
+        self._save(stream)
+
     def _make_room(self, called: Mapping[str, Member]) -> None:
         """Put streams aside until those of a call fit into memory, too."""
         for stream in [stream for stream in self._members if stream not in called]:

@@ -79,9 +79,15 @@ class Stream:
         """Everything needed to resume, also with an adapter of its own."""
         return self._adapter.state_dict()
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write `state_dict` to a file, atomically; the stream stays where it is."""
-        self._adapter.save(path)
+    def save(self, path: str | PathLike[str] | None = None) -> None:
+        """Write `state_dict` to a file, atomically; the stream stays where it is.
+
+        Without a path, to its file in the fleet's folder, unless that is up to date.
+        """
+        if path is None:
+            self._fleet._save_one(self.id)
+        else:
+            self._adapter.save(path)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Resume from a file that this, a fleet, or an adapter of this method wrote."""

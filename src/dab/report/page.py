@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import json
 from functools import cache
-from importlib import resources
 from string import Template
-from typing import Any
 
 import dab
 from dab.report.report import Report
 from dab.utils.typed_json import to_json
+from dab.utils.web import page as web
 
 __all__ = ["policy", "render", "to_json"]
 
@@ -33,39 +29,26 @@ def render(report: Report, *, refresh: float | None = None) -> str:
     """
     live = "" if refresh is None else f' data-refresh="{refresh:g}"'
     page = Template(_read("page.html")).substitute(
-        css=_read("page.css"),
+        css=web.asset("dab.utils.web", "page.css"),
         js=_script(),
         title=html.escape(f"dab: {report.title}"),
         footer=html.escape(f"Made by dab {dab.__version__}."),
         policy=policy(connect="'none'" if refresh is None else "'self'"),
-        data=embedded(to_json(report)),
+        data=web.embedded(to_json(report)),
     )
     return page.replace('<html lang="en">', f'<html lang="en"{live}>', 1)
 
 
 def policy(connect: str) -> str:
-    """The content security policy of the page: no script but its own, no other resource."""
-    script = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
-    return (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script}'; "
-        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
-
-
-def embedded(data: Any) -> str:
-    """JSON that can be embedded in a page: no name or label can end the script.
-
-    >>> embedded({"title": "</script>"})
-    '{"title":"\\\\u003c/script>"}'
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
+    """The content security policy of the page."""
+    return web.policy(_script(), connect=connect)
 
 
 @cache
 def _script() -> str:
-    return "\n".join(_read(f"{script}.js") for script in SCRIPTS)
+    own = (_read(f"{script}.js") for script in SCRIPTS)
+    return "\n".join([web.asset("dab.utils.web", "dom.js"), *own])
 
 
 def _read(name: str) -> str:
-    return (resources.files("dab.report") / "template" / name).read_text(encoding="utf-8")
+    return web.asset("dab.report", "template", name)

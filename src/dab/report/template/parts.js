@@ -1,5 +1,3 @@
-"use strict";
-
 // What the reader has chosen; it stays as it is when newer data arrive.
 const chosen = {
   stream: null,
@@ -13,37 +11,9 @@ const chosen = {
   open: new Set(),
 };
 let data = JSON.parse(document.getElementById("data").textContent);
-const at = id => document.getElementById(id);
 
 // Small parts
 
-const SVG = "http://www.w3.org/2000/svg";
-function make(tag, attributes = {}, ...children) {
-  const svg = /^(svg|g|path|line|rect|circle|text|title|polygon)$/.test(tag);
-  const node = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("aria-") && value != null) {
-      node.setAttribute(name, `${value}`);
-      continue;
-    }
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : value);
-  }
-  node.append(...children.filter(child => child !== null && child !== undefined));
-  return node;
-}
-// Replaces the content of a node and keeps the focus where it was.
-function fill(node, ...children) {
-  const focused = document.activeElement;
-  const held = focused !== node && node.contains(focused);
-  const name = one => one.dataset.key || one.getAttribute("aria-label") || one.textContent;
-  const alike = held && (one => one.tagName === focused.tagName && name(one) === name(focused));
-  const same = () => [...node.querySelectorAll(focused.tagName)].filter(alike);
-  const place = held && same().indexOf(focused);
-  node.replaceChildren(...children.filter(child => child != null));
-  if (held) same()[place]?.focus({ preventScroll: true });
-}
 // One decimal with halves rounded to even, as in the tables that Python writes. Of numbers that end
 // in 5 only quarters are exact; toFixed rounds these up.
 const fixed = value => (value % 1 === 0.25 ? value - 0.05 : value).toFixed(1);

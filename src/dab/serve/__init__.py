@@ -1,0 +1,1 @@
+"""A server of one model for many streams, each of which adapts on its own."""

@@ -1,0 +1,1 @@
+"""Shared by the pages and servers of this package."""
