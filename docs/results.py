@@ -18,6 +18,7 @@ import json
 import re
 import shlex
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -73,10 +74,26 @@ class Stored:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """In the order of the tables."""
-        stored = (row for batch in self.batches for row in batch["rows"])
-        found = [Row(**{**row, "seeds": tuple(row["seeds"])}) for row in stored]
-        return sorted(found, key=_place)
+        """In the order of the tables, the latest of each method and stream."""
+        latest = {_identity(row): row for batch in self.batches for row in batch["rows"]}
+        return sorted(map(_read_row, latest.values()), key=_place)
+
+    @cached_property
+    def costs(self) -> dict[str, float]:
+        """CPU time per image over all orders, in multiples of the source model's.
+
+        Of the source model in the same folder if possible: machines differ, and so does their load.
+        """
+        own: Counter[str] = Counter()
+        of_source: Counter[str] = Counter()
+        sources = {row.setting: row for row in self.rows if key(row) == "source"}
+        for batch in self.batches:
+            rows = [_read_row(row) for row in batch["rows"]]
+            beside = sources | {row.setting: row for row in rows if key(row) == "source"}
+            for row in rows:
+                own[key(row)] += 1 / row.images_per_second
+                of_source[key(row)] += 1 / beside[row.setting].images_per_second
+        return {which: time / of_source[which] for which, time in own.items()}
 
     def add(self, rows: Sequence[Mapping[str, Any]], command: str) -> Stored:
         """With new rows, which replace those of the same method on the same stream."""
@@ -85,8 +102,8 @@ class Stored:
             raise ValueError("the folder has runs of several versions: use a folder for each")
         batches = []
         for batch in self.batches:
-            kept = [row for row in batch["rows"] if _identity(row) not in new]
-            if kept:
+            kept = [row for row in batch["rows"] if _is_source(row) or _identity(row) not in new]
+            if not all(map(_is_source, kept)):
                 batches.append({**batch, "rows": kept})
         ordered = sorted(rows, key=lambda row: (row["setting"], _place(Row(**row))))
         batches.append({**_made(command), "rows": [_short(row) for row in ordered]})
@@ -122,6 +139,15 @@ def _check_same_stream(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['method']} and {known['method']} on {row['data']}, {row['setting']} are not "
                 "of the same stream: store them under another name, or remove the old file"
             )
+
+
+def _read_row(row: Mapping[str, Any]) -> Row:
+    return Row(**{**row, "seeds": tuple(row["seeds"])})
+
+
+def _is_source(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of the plain source model, which every folder has."""
+    return row["method"] == "source" and not row["options"]
 
 
 def _identity(row: Mapping[str, Any]) -> str:
@@ -314,15 +340,8 @@ class Pages:
         lines = [["method", *(ORDERS[order] for order in orders), "cost"]]
         for which, row in {key(row): row for row in rows}.items():
             errors = [columns[order].get(which, "") for order in orders]
-            lines.append([label(row), *errors, f"{self._cost(name, which):.1f}"])
+            lines.append([label(row), *errors, f"{self._stored(name).costs[which]:.1f}"])
         return _table(lines)
-
-    def _cost(self, name: str, which: str) -> float:
-        """CPU time per image, in multiples of the source model's, over all orders."""
-        rows = [row for row in self.rows(name) if key(row) == which]
-        source = {row.setting: row for row in self.rows(name) if key(row) == "source"}
-        own = sum(1 / row.images_per_second for row in rows)
-        return own / sum(1 / source[row.setting].images_per_second for row in rows)
 
     def summary(self) -> str:
         """Methods by benchmarks, sorted and shuffled."""
@@ -361,7 +380,8 @@ class Pages:
         ours = _errors(rows)
         lines = [["method", "published", "ours", "cost"]]
         for row in rows:
-            numbers = self.published(key(row)), ours[key(row)], f"{self._cost(name, key(row)):.1f}"
+            cost = self._stored(name).costs[key(row)]
+            numbers = self.published(key(row)), ours[key(row)], f"{cost:.1f}"
             lines.append([label(row), *numbers])
         return _table(lines)
 
