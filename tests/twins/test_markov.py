@@ -237,12 +237,14 @@ def test_shares_add_up_the_weights_by_run_length():
     assert shares["runs of about 10"] > 0.5
 
 
-@pytest.mark.slow
-def test_a_million_samples_stay_finite():
+@pytest.mark.parametrize(
+    "parts", [10, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+)
+def test_up_to_a_million_samples_stay_finite(parts):
     """With certain, wrong and contradictory answers, shuffled and in runs by turns."""
     rng = np.random.default_rng(4)
     output = Markov("filter")
-    for number in range(100):
+    for number in range(parts):
         run = 1 if number % 2 else 50
         z = 30 * answers_to(np.repeat(rng.integers(0, 3, 10_000 // run), run), rng, 3).float()
         assert torch.isfinite(output.correct(z, None)).all()

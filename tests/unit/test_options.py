@@ -33,6 +33,7 @@ NONSENSE: dict[str, list[Any]] = {
     "margin": NUMBERS,
     "rho": NUMBERS,
     "spread": NUMBERS,
+    "trust": [*NUMBERS, 0],
     "budget": [*NUMBERS, 0, 1.01, 1e300],
     "entropy_below": NUMBERS,
     "entropy_weight": NUMBERS,

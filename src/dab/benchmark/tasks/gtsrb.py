@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from dab.benchmark.cell import Cell
 from dab.benchmark.tasks.registry import TaskFactory, TaskRecipe, register_task
 from dab.benchmark.tasks.shipped import named_model
 from dab.benchmark.tasks.task import SOURCE_IMAGES, Clean, Task
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from dab.data.datasets.imagenet import DataSet
 
 __all__ = ["GTSRBTask"]
+
+PUBLISHED = 653 * 30  # frames of every other of the 1,307 published tracks
 
 
 @register_task("gtsrb")
@@ -41,6 +44,13 @@ class GTSRBTask(TaskFactory):
             *named_model(recipe, self.classes),
             lambda: _source_images(data.half("train")),
         )
+
+    def count(self, cell: Cell, recipe: TaskRecipe) -> int | None:
+        """The published images; None if a folder is given, which may have fewer."""
+        if recipe.root is not None:
+            return None
+        frames = PUBLISHED if recipe.samples is None else min(PUBLISHED, recipe.samples)
+        return frames * cell.setting.showings(len(cell.corruptions), cell.severity)
 
     def check(self, root: Path, *, partial: bool = False, **choice: Any) -> DataSet:
         from dab.data.datasets.folder import FolderImages
