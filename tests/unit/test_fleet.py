@@ -18,6 +18,8 @@ from tests.support.fleets import OPTIONS, Twins, everything, pool
 from tests.support.interrupts import Interrupt, moments
 from tests.support.nets import net
 
+pytestmark = pytest.mark.slow  # together a good part of what `make quick` may take
+
 DAB = {**OPTIONS["dab"], "output": "markov", "guard": True, "lr": 0.02}
 
 
