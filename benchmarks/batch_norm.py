@@ -1,13 +1,15 @@
 """Statistics of BatchNorm layers, in both label orders: `python -m benchmarks.batch_norm`.
 
 Trains a small BatchNorm ResNet on glyphs, unless its weights exist, and measures methods with
-different `statistics=` on the four held-out corruptions (docs/methods.md).
+different `statistics=` on the four held-out corruptions, which are for choosing, or on the fifteen
+of `--corruptions test`, which are for reporting (docs/methods.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 import dab
 from dab.data.cache import cache_folder
 from dab.data.corrupted_images import CorruptedImages
-from dab.data.corruptions import HELD_OUT
+from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.data.datasets.glyphs import CHARACTERS, Glyphs
 from dab.data.images import to_tensor
 from dab.models import training
@@ -60,7 +62,7 @@ def trained(file: Path) -> nn.Module:
     return net
 
 
-def streams(samples: int, cache: Path) -> dict[str, list[Domain]]:
+def streams(samples: int, corruptions: Sequence[str], cache: Path) -> dict[str, list[Domain]]:
     """The same images of every domain, shuffled and sorted by label."""
     clean = Glyphs.of_split("test", 10_000)
     shuffled = np.random.default_rng(0).permutation(samples)
@@ -68,7 +70,7 @@ def streams(samples: int, cache: Path) -> dict[str, list[Domain]]:
         "shuffled": shuffled,
         "sorted": shuffled[np.argsort(clean.labels[shuffled], kind="stable")],
     }
-    domains = [CorruptedImages(clean, corruption, 5, cache) for corruption in HELD_OUT]
+    domains = [CorruptedImages(clean, corruption, 5, cache) for corruption in corruptions]
     return {
         name: [
             (to_tensor(domain.batch(order)), torch.as_tensor(clean.labels[order]))
@@ -93,11 +95,13 @@ def main() -> None:
     parser.add_argument("--method", action="append", help=f"(default: {', '.join(RUNS)})")
     parser.add_argument("--samples", type=int, default=500, help="images per domain")
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--corruptions", choices=("held-out", "test"), default="held-out")
     parser.add_argument("--cache", type=Path, default=cache_folder())
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # of single images, and of EATA without source images
-    orders = streams(chosen.samples, chosen.cache)
+    corruptions = HELD_OUT if chosen.corruptions == "held-out" else CORRUPTIONS
+    orders = streams(chosen.samples, corruptions, chosen.cache)
     print("| method | statistics | shuffled | sorted |\n| --- | --- | ---: | ---: |")
     for run in chosen.method or RUNS:
         method, *options = run.split()

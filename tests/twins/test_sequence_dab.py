@@ -18,7 +18,7 @@ from tests.support.nets import net, stream
 # What Sequence DAB asks of DAB.
 OPTIONS = {
     "capacity": 12,
-    "batch_size": 8,
+    "batch_size": 12,
     "admission": "running",
     "trigger": "any",
     "filling": "adapt",
@@ -28,13 +28,13 @@ OPTIONS = {
 }
 
 
-def runs(classes: int, length: int, count: int) -> list[Tensor]:
-    """Images that are logits: one class after the other, often mistaken for another."""
+def runs(classes: int, length: int, count: int, margin: float = 1.5) -> list[Tensor]:
+    """Images that are logits: one class after the other, mistaken for another by the margin."""
     generator = torch.Generator().manual_seed(3)
     batches = []
     for number in range(count):
         z = torch.randn(length, classes, generator=generator, dtype=torch.float64)
-        z[:, number % classes] += 1.5
+        z[:, number % classes] += margin
         batches.append(z.view(length, classes, 1, 1))
     return batches
 
@@ -70,7 +70,7 @@ def test_answers_are_corrected_once():
 
 
 class VariedDAB(dab.DAB):
-    """A DAB that waits for two classes, spreads its predictions, and shortens its steps."""
+    """A DAB that waits for classes, spreads its predictions, and shortens its steps."""
 
     shortened = 0
 
@@ -79,7 +79,9 @@ class VariedDAB(dab.DAB):
         for label in self.buffer.labels:
             if label not in seen:
                 seen.append(label)
-        return super().is_due() and len(seen) >= 2  # min(8 / 4, 6 / 2)
+        if not super().is_due() or len(seen) < 2:
+            return False
+        return len(seen) >= 3 or self.totals.updates < len(seen)  # 3 = min(12 / 4, 6 / 2)
 
     def loss(self, logits: Tensor) -> Tensor:
         y = logits.softmax(dim=1)
@@ -93,10 +95,10 @@ class VariedDAB(dab.DAB):
         pairs = [pair for rows in zip(y, z, strict=True) for pair in zip(*rows, strict=True)]
         moved = sum(a * math.log(a / b) for a, b in pairs) / len(y)
         unsure = sum(-a * math.log(a) for row in y for a in row) / len(y)
-        if moved > (0.07 * unsure) ** 2:
+        if moved > (0.2 * unsure) ** 2:
             self.shortened += 1
             for value, before in zip(self.trained.parameters, old, strict=True):
-                value.copy_(before + 0.07 * unsure / moved**0.5 * (value - before))
+                value.copy_(before + 0.2 * unsure / moved**0.5 * (value - before))
         return stepped
 
 
@@ -128,7 +130,7 @@ def test_each_domain_is_a_dab_of_its_own(seed, sizes):
         "sequence_dab",
         net("layernorm").double(),
         capacity=12,
-        batch_size=8,
+        batch_size=12,
         output="batch_prior",  # which relies on the order from the start
     )
     twin = new_twin()
@@ -145,6 +147,23 @@ def test_each_domain_is_a_dab_of_its_own(seed, sizes):
     assert adapter.totals.restarts == len(sizes) - 1
     assert adapter.totals.updates > 0
     assert twin.shortened > 0
+
+
+def test_a_long_run_gets_one_update_per_class_until_there_are_enough():
+    adapter = dab.create(
+        "sequence_dab", echo(), capacity=64, batch_size=16, output="batch_prior", lr=1e-4
+    )
+    long_runs = [images for images in runs(6, 20, 6, margin=9) for _ in range(4)]
+    updates, waited = 0, False
+    for images in long_runs:
+        adapter(images)
+        updates += adapter.last.updated
+        classes = len(set(adapter.buffer.labels))
+        if classes < 3:  # min(16 / 4, 6 / 2)
+            assert updates <= classes
+            waited = waited or updates == classes
+    assert waited
+    assert updates > 6
 
 
 def test_a_budget_limits_updates_and_is_spent_after_a_shift():
@@ -170,7 +189,7 @@ def test_it_says_what_it_waits_for():
         said.add(adapter.last.reason.partition(":")[0])
     adapter.reset()
     adapter(stream((1,))[0])
-    assert adapter.status == "waiting: the buffer needs 3 more classes"
+    assert adapter.status == "waiting: the buffer needs 2 more classes"
     assert "saving" in said
     assert "updated" in said
 

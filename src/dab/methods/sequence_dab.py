@@ -29,6 +29,7 @@ class Memory(DABMemory):
 
     shifts: ShiftDetector
     budget: Budget
+    updates: int = 0  # since it started over
     is_ordered: bool = False  # adaptation has started over because the order is relied on
 
 
@@ -44,9 +45,10 @@ class SequenceDAB(DAB):
       statistics and buffer return to the start: what was learned from noise is wrong for blur, and
       a buffer full of noise keeps teaching it. The same happens when the prior begins to rely on
       the order, because the labels before were guesses.
-    - It updates after every N/4 admitted images, as soon as the buffer has the number of classes
-      that DAB waits for, and compares single images with a running mean, so that it
-      works for calls of any size.
+    - It updates after every N/4 admitted images, as soon as the buffer has two classes. Until it has
+      as many as DAB waits for, there is one update per class: many more from a long run of
+      one class would teach that class. Single images are compared with a running mean, so
+      that it works for calls of any size.
     - The loss has a second term, - spread H(mean_i y_i): a batch from a balanced buffer should not
       be predicted as one class.
     - A step is shortened until it changes predictions little compared with how uncertain they are:
@@ -82,7 +84,7 @@ class SequenceDAB(DAB):
         batch_size: Annotated[int, Range(2, 2**31 - 1)] = 64,
         ensemble: Share = 0.99,
         spread: NonNegative = 3.0,
-        trust: Positive = 0.07,
+        trust: Positive = 0.2,
         budget: Annotated[float, Range(above=0, most=1)] = 1.0,
         storage: StorageKind = "auto",
         device: Device = None,
@@ -116,6 +118,7 @@ class SequenceDAB(DAB):
                 return logits  # the call learns nothing
         answer = super().adapt(images, logits)
         if self.last.updated:
+            self.memory.updates += 1
             self.memory.budget.pay()
         return answer
 
@@ -134,11 +137,15 @@ class SequenceDAB(DAB):
         return super().is_due() and self._missing_classes() <= 0 and self.memory.budget.affords
 
     def _missing_classes(self) -> int:
-        """How many more classes the buffer needs: as many as DAB waits for, but at least two."""
+        """How many more classes the buffer needs for the next update.
+
+        Two for the first, then one more for each, up to as many as DAB waits for.
+        """
         memory: Memory = self.memory
         classes = memory.trigger.classes
-        fewest = max(min(self.batch_size // 4, classes // 2), min(classes, 2))
-        return min(fewest, self.capacity) - len(set(memory.buffer.labels))
+        enough = min(self.batch_size // 4, classes // 2)
+        wanted = max(min(memory.updates + 1, enough), min(classes, 2))
+        return min(wanted, self.capacity) - len(set(memory.buffer.labels))
 
     def progress(self) -> str:
         if self.memory is not None and (missing := self._missing_classes()) > 0:
