@@ -45,10 +45,10 @@ class SequenceDAB(DAB):
       statistics and buffer return to the start: what was learned from noise is wrong for blur, and
       a buffer full of noise keeps teaching it. The same happens when the prior begins to rely on
       the order, because the labels before were guesses.
-    - It updates after every N/4 admitted images, as soon as the buffer has two classes. Until it has
-      as many as DAB waits for, there is one update per class: many more from a long run of
-      one class would teach that class. Single images are compared with a running mean, so
-      that it works for calls of any size.
+    - It updates after every N/4 admitted images, as soon as the buffer has two classes. Until it
+      has as many as DAB waits for, there is one update per class: more of them in a long run of
+      one class would teach that class. Single images are compared with a running mean, so that
+      it works for calls of any size.
     - The loss has a second term, - spread H(mean_i y_i): a batch from a balanced buffer should not
       be predicted as one class.
     - A step is shortened until it changes predictions little compared with how uncertain they are:
