@@ -23,6 +23,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count as numbers
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.request import urlopen
@@ -40,10 +42,11 @@ from dab.data.transform import Transform
 from dab.models import zoo
 from dab.utils.text import parse_options
 
+MODEL = "benchmarks.serve:load"
 DAB = "dab capacity=16 batch_size=16 admission=running"
 METHODS = ("source", DAB, f"{DAB} guard=rollback")
 IMAGES = 1000  # different ones, which streams show again and again
-WARMUP = 0.2  # of the time
+WARMUP = 2  # answers of each stream that are not measured
 SEEN = range(100, 116)  # images that the states of `load` have seen: updates are 10 or so apart
 
 
@@ -72,7 +75,8 @@ def files() -> list[bytes]:
 def states(method: str) -> list[bytes]:
     """Saved states of streams that have seen some images."""
     name, options = parse_options(method)
-    adapter = dab.create(name, load()[0], **{option: value for option, (value,) in options.items()})
+    model = dab.load_model(MODEL).model
+    adapter = dab.create(name, model, **{option: value for option, (value,) in options.items()})
     images = torch.from_numpy(pictures()).permute(0, 3, 1, 2)
     found = []
     with TemporaryDirectory() as folder:
@@ -93,7 +97,7 @@ def serving(
     with TemporaryDirectory() as folder:
         for number in range(streams if resumed else 0):
             (Path(folder) / f"cam-{number}.pt").write_bytes(resumed[number % len(resumed)])
-        command = [sys.executable, "-m", "dab", "serve", "--model", "benchmarks.serve:load"]
+        command = [sys.executable, "-m", "dab", "serve", "--model", MODEL]
         command += ["--method", method, "--port", "0", "--threads", "1", "--folder", folder]
         command += ["--log-level", "warning", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -157,43 +161,67 @@ def percentiles(seconds: Sequence[float]) -> str:
 
 
 async def flood(port: int, count: int, seconds: float) -> str:
-    """Columns of a table: images per second, latencies and updates per image of many streams."""
+    """Columns of a table: images per second, latencies, updates per image, and CPU time."""
     contents = files()
-    until = time.monotonic() + seconds
     took: list[float] = []
     counted: list[dict[str, float]] = []
+    waiting, warm = count, asyncio.Event()
+    is_over = False
 
     async def camera(number: int) -> None:
+        nonlocal waiting
+        shown = cycle(contents[number:] + contents[:number])
         async with Client(port) as client:
-            while (sent := time.monotonic()) < until:
-                status = await client.predict(f"cam-{number}", contents[number % IMAGES])
+            for answered in numbers(1):
+                if is_over:
+                    return
+                sent = time.monotonic()
+                status = await client.predict(f"cam-{number}", next(shown))
                 assert status == 200, status
                 if counted:
                     took.append(time.monotonic() - sent)
-                number += count
+                if answered == WARMUP:
+                    waiting -= 1
+                    if not waiting:
+                        warm.set()
 
     async def clock() -> float:
-        await asyncio.sleep(WARMUP * seconds)
+        nonlocal is_over
+        await warm.wait()  # all streams have resumed, and what they did before can be subtracted
         counted.append(await asyncio.to_thread(totals, port))
-        return time.monotonic()
+        began = time.monotonic()
+        await asyncio.sleep(seconds)
+        is_over = True
+        return began
 
     began, *_ = await asyncio.gather(clock(), *(camera(number) for number in range(count)))
     ended = time.monotonic()
     counted.append(await asyncio.to_thread(totals, port))
-    images, updates = (
-        counted[1][f"dab_stream_{name}_total"] - counted[0][f"dab_stream_{name}_total"]
-        for name in ("images", "updates")
+    images, updates, cpu = (
+        counted[1][name] - counted[0][name]
+        for name in (
+            "dab_stream_images_total",
+            "dab_stream_updates_total",
+            "process_cpu_seconds_total",
+        )
     )
-    return f"{len(took) / (ended - began):.0f} | {percentiles(took)} | {updates / images:.3f}"
+    return (
+        f"{len(took) / (ended - began):.0f} | {percentiles(took)} | {updates / images:.3f} "
+        f"| {1000 * cpu / images:.1f}"
+    )
 
 
 def measure_load(chosen: argparse.Namespace) -> None:
+    engine = ["--engine", chosen.engine]
     resumed = {method: states(method) for method in chosen.methods if method != "source"}
-    print("| method | streams | images/s | p50 ms | p99 ms | updates per image |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| method | streams | images/s | p50 ms | p99 ms | updates per image | CPU ms per image |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for count in chosen.streams:
         for method in chosen.methods:
-            with serving(method, resumed=resumed.get(method, ()), streams=count) as (port, _):
+            states_of = resumed.get(method, ())
+            with serving(method, *engine, resumed=states_of, streams=count) as (port, _):
                 columns = asyncio.run(flood(port, count, chosen.seconds))
             print(f"| {method} | {count} | {columns} |", flush=True)
 
@@ -259,6 +287,7 @@ def main() -> None:
     load_parser.add_argument("--methods", nargs="+", default=METHODS)
     load_parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64, 256])
     load_parser.add_argument("--seconds", type=float, default=8)
+    load_parser.add_argument("--engine", default="process", help="of dab serve")
     load_parser.set_defaults(measure=measure_load)
     soak_parser = commands.add_parser("soak")
     soak_parser.add_argument("--method", default=METHODS[-1])

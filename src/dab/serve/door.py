@@ -129,6 +129,8 @@ class _Merged(Collector):
                 family = families.setdefault(
                     metric.name, Metric(metric.name, metric.documentation, metric.type)
                 )
-                for name, labels, *rest in metric.samples:
-                    family.add_sample(name, {**labels, "replica": replica}, *rest)
+                family.samples += [
+                    sample._replace(labels={**sample.labels, "replica": replica})
+                    for sample in metric.samples
+                ]
         return families.values()

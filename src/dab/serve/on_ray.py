@@ -74,5 +74,5 @@ def run(
     finally:
         serve.delete(APPLICATION)  # waits until the replicas have saved
         if address is None:
-            serve.shutdown()
+            serve.shutdown()  # type: ignore[no-untyped-call]
         cluster.shutdown()

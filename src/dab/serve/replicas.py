@@ -12,8 +12,7 @@ from typing import Any
 import ray
 from prometheus_client.core import Metric
 from ray import serve
-from ray.serve._private import replica
-from ray.serve.config import RequestRouterConfig
+from ray.serve._private import replica as replica_module
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 from torch import Tensor
@@ -35,10 +34,10 @@ APPLICATION = "dab"
 ONGOING = 1_000_000  # requests; the limits of the doors are reached first
 SAVING = 60.0  # seconds that a replica has to save its streams when it is stopped
 HEALTH = 2.0  # seconds between two checks that a replica lives
-BY_STREAM = RequestRouterConfig(
-    request_router_class="ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
-    request_router_kwargs={"num_fallback_replicas": 0},
-)
+BY_STREAM = {
+    "request_router_class": "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
+    "request_router_kwargs": {"num_fallback_replicas": 0},
+}
 
 
 def keep_to_loopback() -> None:
@@ -48,9 +47,10 @@ def keep_to_loopback() -> None:
     requests that are not sent in this way here, and unpickles what it receives. There is no option
     for its address.
     """
-    if ray.util.get_node_ip_address() == LOOPBACK:
-        bind = replica.add_port_to_grpc_server
-        replica.add_port_to_grpc_server = lambda server, _: bind(server, f"{LOOPBACK}:0")
+    untyped: Any = replica_module
+    if ray.util.get_node_ip_address() == LOOPBACK:  # type: ignore[no-untyped-call]
+        bind = untyped.add_port_to_grpc_server
+        untyped.add_port_to_grpc_server = lambda server, _: bind(server, f"{LOOPBACK}:0")
 
 
 class Streams:
@@ -132,20 +132,19 @@ def deployed(
     log_level: str,
 ) -> serve.Application:
     """The application, for `serve.run`."""
-    devices = {
-        "num_cpus": plan.threads or 1,
-        "num_gpus": int(plan.device.startswith("cuda")),
-    }
     streams = serve.deployment(
-        Streams,
         num_replicas=replicas,
         max_ongoing_requests=ONGOING,
         graceful_shutdown_timeout_s=SAVING,
         health_check_period_s=HEALTH,
         request_router_config=BY_STREAM,
-        ray_actor_options=devices,
-    ).bind(plan, imports, log_level)
-    fronts = serve.deployment(
-        serve.ingress()(Front), num_replicas=replicas, max_ongoing_requests=ONGOING
+        ray_actor_options={
+            "num_cpus": plan.threads or 1,
+            "num_gpus": int(plan.device.startswith("cuda")),
+        },
+    )(Streams)
+    fronts = serve.deployment(num_replicas=replicas, max_ongoing_requests=ONGOING)(
+        serve.ingress()(Front)
     )
-    return fronts.bind(streams, served, plan.limits, token, hosts, log_level)
+    replica = streams.bind(plan, imports, log_level)
+    return fronts.bind(replica, served, plan.limits, token, hosts, log_level)

@@ -52,10 +52,11 @@ class SharedFolder(Shelf):
     """
 
     def __init__(self, folder: str) -> None:
-        super().__init__(shareable(folder))
+        path = shareable(folder)
+        super().__init__(path)
         self.id = uuid.uuid4().hex[:12]
         self.held: set[str] = set()
-        self._claims = Path(self.folder) / "claims"
+        self._claims = path / "claims"
         for part in ("replicas", "streams", "locks"):
             (self._claims / part).mkdir(parents=True, exist_ok=True)
         lease = try_claim(self._claims / "replicas" / self.id)
