@@ -99,7 +99,7 @@ def serving(
             (Path(folder) / f"cam-{number}.pt").write_bytes(resumed[number % len(resumed)])
         command = [sys.executable, "-m", "dab", "serve", "--model", MODEL]
         command += ["--method", method, "--port", "0", "--threads", "1", "--folder", folder]
-        command += ["--log-level", "warning", *options]
+        command += ["--log-level", "warning", "--timeout", "600", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         found = re.search(r":(\d+)/", process.stdout.readline())
