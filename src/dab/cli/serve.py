@@ -69,6 +69,7 @@ def add(commands: Commands) -> None:
     where = parser.add_argument_group("where it runs")
     where.add_argument(
         "--engine",
+        dest="runs_on",  # `engine` are those of grids (names.py)
         choices=["process", "ray"],
         default="process",
         help="process: this one (default); ray: Ray Serve, for more than one machine or device",
@@ -188,7 +189,7 @@ def main(chosen: argparse.Namespace) -> int:
             timeout=chosen.timeout,
         ),
     )
-    (_on_ray if chosen.engine == "ray" else _here)(plan, token, chosen)
+    (_on_ray if chosen.runs_on == "ray" else _here)(plan, token, chosen)
     return 0
 
 

@@ -105,7 +105,7 @@ class Service(Desk):
             raise ModelError(str(error)) from error
 
     async def overview(self) -> Overview:
-        return Overview(list(self.statuses.values()), self.saved)
+        return Overview(list(self.statuses.values()), set(self.saved))  # copies: both change
 
     async def exposition(self) -> bytes:
         return generate_latest(self.metrics.registry)
