@@ -32,6 +32,7 @@ from tests.support.serving import (
     Process,
     Site,
     alone,
+    counts,
     load,
     pictures,
     png,
@@ -389,16 +390,6 @@ def test_metrics_name_some_streams_and_sum_the_others(serve, monkeypatch):
 
 
 # States.
-
-
-def counts(folder: Path) -> dict[str, int]:
-    """The images that each saved stream has seen; a damaged file is an error."""
-    found = {}
-    for file in folder.glob("*.pt"):
-        adapter = alone()
-        adapter.load(file)
-        found[file.stem] = adapter.totals.samples
-    return found
 
 
 def test_streams_resume_after_an_orderly_end(serve, tmp_path):

@@ -31,7 +31,18 @@ from dab.serve.service import Service
 from dab.utils.web.server import listen
 from tests.support.nets import CLASSES, SIZE, net, stream
 
-__all__ = ["METHOD", "OPTIONS", "Client", "Process", "Site", "alone", "load", "pictures", "png"]
+__all__ = [
+    "METHOD",
+    "OPTIONS",
+    "Client",
+    "Process",
+    "Site",
+    "alone",
+    "counts",
+    "load",
+    "pictures",
+    "png",
+]
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = "tests.support.serving:load"
@@ -48,6 +59,16 @@ def load() -> tuple[nn.Module, Transform]:
 def alone() -> dab.Adapter:
     """An adapter as the server gives each stream."""
     return dab.create(METHOD, dab.load_model(MODEL).model, **OPTIONS)
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """The images that each saved stream has seen; a damaged file is an error."""
+    found = {}
+    for file in folder.glob("*.pt"):
+        adapter = alone()
+        adapter.load(file)
+        found[file.stem] = adapter.totals.samples
+    return found
 
 
 def pictures(count: int, seed: int = 0) -> NDArray[np.uint8]:
@@ -90,6 +111,12 @@ class Client:
 
     def close(self) -> None:
         self.connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class Site:
@@ -138,14 +165,16 @@ class Process:
     """`dab serve` in a process of its own."""
 
     def __init__(self, folder: Path, *more: str) -> None:
+        """Start a server, and wait until it has its port."""
         method = " ".join([METHOD, *(f"{name}={value}" for name, value in OPTIONS.items())])
         command = [sys.executable, "-m", "dab", "serve", "--port", "0", "--threads", "1"]
         command += ["--model", MODEL, "--method", method]
         command += ["--folder", str(folder), "--log-level", "warning", *more]
+        paths = [f"{ROOT}/src", str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         self.running = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

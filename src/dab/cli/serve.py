@@ -7,12 +7,15 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from dab.cli.options import Commands, add_imports, at_least, command, import_modules, share
 from dab.guard.guard import Action
 from dab.utils.imports import require
 from dab.utils.text import parse_options
+
+if TYPE_CHECKING:
+    from dab.serve.build import Plan
 
 __all__ = ["add", "main"]
 
@@ -20,6 +23,7 @@ EXAMPLES = """examples:
   dab serve --model timm/vit_tiny_patch16_224@weights.safetensors --guard
   dab serve --model hf/FOLDER --method "dab capacity=64 admission=running" --folder states
   dab serve --model mine.py:load --labels classes.txt --port 8080 --token-file token
+  dab serve --model timm/NAME --engine ray --address 10.0.0.1:6379 --replicas 8 --folder /mnt/states
 
   curl -H "Content-Type: image/jpeg" --data-binary @frame.jpg \\
       http://127.0.0.1:8000/streams/cam-1/predict
@@ -29,7 +33,9 @@ Protocol. It is served to this machine only; before you choose another --host, r
 """
 
 PACKAGES = ("PIL", "prometheus_client", "simplejpeg", "starlette", "uvicorn")
+RAY_PACKAGES = ("fastapi", "mmh3")  # of ray[serve]; ray itself is imported when it is configured
 TOKEN = "DAB_SERVE_TOKEN"
+REPLICAS = 2
 
 
 def add(commands: Commands) -> None:
@@ -59,6 +65,25 @@ def add(commands: Commands) -> None:
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1 or mps")
     parser.add_argument("--threads", type=at_least(1), help="of torch (default: one per core)")
     add_imports(parser)
+
+    where = parser.add_argument_group("where it runs")
+    where.add_argument(
+        "--engine",
+        dest="runs_on",  # `engine` are those of grids (names.py)
+        choices=["process", "ray"],
+        default="process",
+        help="process: this one (default); ray: Ray Serve, for more than one machine or device",
+    )
+    where.add_argument(
+        "--replicas",
+        type=at_least(1),
+        help=f"of the model on Ray, each with some of the streams (default: {REPLICAS})",
+    )
+    where.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="of a Ray cluster (default: one is started on this machine)",
+    )
 
     states = parser.add_argument_group("states of streams")
     states.add_argument(
@@ -137,48 +162,84 @@ def add(commands: Commands) -> None:
 def main(chosen: argparse.Namespace) -> int:
     for package in PACKAGES:
         require(package, extra="serve")
-    from dab.serve.build import build
+    from dab.serve.build import Plan
     from dab.serve.limits import Limits
+
+    import_modules(chosen.imports)
+    token = _token(chosen.token_file)
+    method, options = _method(chosen.method, chosen.guard)
+    plan = Plan(
+        model=chosen.model,
+        method=method,
+        options=options,
+        name=chosen.name,
+        labels=None if chosen.labels is None else chosen.labels.read_text().splitlines(),
+        device=chosen.device,
+        threads=chosen.threads,
+        folder=chosen.folder,
+        in_memory=chosen.in_memory,
+        save_every=chosen.save_every,
+        limits=Limits(
+            body=chosen.max_body << 20,
+            pixels=chosen.max_pixels * 1_000_000,
+            images=chosen.batch,
+            streams=chosen.max_streams,
+            queue=chosen.queue,
+            wait=chosen.wait / 1000,
+            timeout=chosen.timeout,
+        ),
+    )
+    (_on_ray if chosen.runs_on == "ray" else _here)(plan, token, chosen)
+    return 0
+
+
+def _here(plan: Plan, token: str | None, chosen: argparse.Namespace) -> None:
+    """Serve in this process."""
+    from dab.serve.build import build
     from dab.serve.logs import log_as_json
     from dab.serve.server import run
     from dab.utils.web.server import listen
 
-    import_modules(chosen.imports)
-    token = _token(chosen.token_file)
+    for option in ("address", "replicas"):
+        if getattr(chosen, option) is not None:
+            raise ValueError(f"--{option} needs --engine ray")
     with listen(chosen.host, chosen.port) as listening:
         host, port = listening.getsockname()[:2]
-        app = build(
-            chosen.model,
-            *_method(chosen.method, chosen.guard),
-            name=chosen.name,
-            labels=None if chosen.labels is None else chosen.labels.read_text().splitlines(),
-            device=chosen.device,
-            threads=chosen.threads,
-            folder=chosen.folder,
-            in_memory=chosen.in_memory,
-            save_every=chosen.save_every,
-            limits=Limits(
-                body=chosen.max_body << 20,
-                pixels=chosen.max_pixels * 1_000_000,
-                images=chosen.batch,
-                streams=chosen.max_streams,
-                queue=chosen.queue,
-                wait=chosen.wait / 1000,
-                timeout=chosen.timeout,
-            ),
-            token=token,
-            hosts=(chosen.host.lower(), host),
-        )
-        if token is None and not host.startswith("127."):
-            print(
-                "dab: anyone who can reach this host can use the server: set a token",
-                file=sys.stderr,
-            )
+        app = build(plan, token=token, hosts=(chosen.host.lower(), host))
+        _warn(host, token)
         print(f"Serving {chosen.model} on http://{host}:{port}/ (press Ctrl-C to stop)", flush=True)
         log_as_json(chosen.log_level)
         with suppress(KeyboardInterrupt):
             run(app, listening)
-    return 0
+
+
+def _on_ray(plan: Plan, token: str | None, chosen: argparse.Namespace) -> None:
+    """Serve in the processes of a Ray cluster."""
+    for package in RAY_PACKAGES:
+        require(package, extra="serve-ray")
+    from dab.serve.on_ray import run
+    from dab.utils.web.server import listen
+
+    with listen(chosen.host, chosen.port) as free:
+        host, port = free.getsockname()[:2]
+    _warn(host, token)
+    run(
+        plan,
+        replicas=chosen.replicas or REPLICAS,
+        address=chosen.address,
+        host=host,
+        port=port,
+        token=token,
+        imports=chosen.imports,
+        log_level=chosen.log_level,
+    )
+
+
+def _warn(host: str, token: str | None) -> None:
+    if token is None and not host.startswith("127."):
+        print(
+            "dab: anyone who can reach this host can use the server: set a token", file=sys.stderr
+        )
 
 
 def _method(text: str, guard: str | None) -> tuple[str, dict[str, Any]]:

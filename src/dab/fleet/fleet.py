@@ -49,7 +49,7 @@ class Fleet(Atomic):
         model: the classifier. Its normalization layers may be of any class that treats the images
             of a batch one by one.
         method: the name of a method that trains nothing but normalization layers.
-        folder: where streams are saved and put aside; a path or a URL of an object store.
+        folder: where streams are saved and put aside; a path, a URL of an object store, or a shelf.
         limit: most streams in memory; beyond, the least recently used ones are put aside.
         memory: most bytes that streams in memory take when a call begins, likewise. Those in the
             call stay.
@@ -71,7 +71,7 @@ class Fleet(Atomic):
         model: nn.Module,
         method: str,
         *,
-        folder: Path | None = None,
+        folder: Path | Shelf | None = None,
         limit: Count | None = None,
         memory: Annotated[int, Range(1)] | None = None,
         images_per_pass: Count = 256,
@@ -80,7 +80,7 @@ class Fleet(Atomic):
         if folder is None and (limit or memory):
             which = "limit" if limit else "memory"
             raise ValueError(f"{which}= needs a folder to put streams aside in: pass folder=")
-        self._shelf = None if folder is None else Shelf(folder)
+        self._shelf = folder if folder is None or isinstance(folder, Shelf) else Shelf(folder)
         self.limit, self.memory, self.images_per_pass = limit, memory, images_per_pass
         template = create(method, model, **options)
         try:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -28,9 +28,9 @@ from dab.data.transform import Transform
 from dab.fleet.shelf import check_id
 from dab.serve import protocol
 from dab.serve.access import OwnOrigin, Token
+from dab.serve.desk import Desk, Prediction
 from dab.serve.errors import ModelError, RefusedError, TooLargeError
 from dab.serve.page import page, page_policy
-from dab.serve.service import Prediction, Service
 from dab.serve.status import STATES, Status
 from dab.serve.uploads import FORMATS, decode_upload
 from dab.utils.web.server import LOOPBACK, PATIENCE, SafeHeaders, host_names
@@ -63,7 +63,7 @@ class Served:
 
 
 def application(
-    service: Service,
+    service: Desk,
     served: Served,
     *,
     token: str | None = None,
@@ -108,7 +108,7 @@ def application(
 
 
 class _Routes:
-    def __init__(self, service: Service, served: Served, every: float, patience: float) -> None:
+    def __init__(self, service: Desk, served: Served, every: float, patience: float) -> None:
         self.service, self.served = service, served
         self.every, self.patience = every, patience
         self.parsing = asyncio.Lock()
@@ -160,8 +160,7 @@ class _Routes:
         return HTMLResponse(content, headers={"content-security-policy": page_policy()})
 
     async def metrics(self, request: Request) -> Response:
-        found = generate_latest(self.service.metrics.registry)
-        return Response(found, media_type=CONTENT_TYPE_LATEST)
+        return Response(await self.service.exposition(), media_type=CONTENT_TYPE_LATEST)
 
     async def about(self, request: Request) -> Response:
         about = {"name": "dab", "version": dab.__version__, "extensions": ["binary_tensor_data"]}
@@ -241,14 +240,14 @@ class _Routes:
         }
 
     async def streams(self, request: Request) -> Response:
-        statuses = list(self.service.statuses.values())
-        tally = Counter(status.state for status in statuses)
-        first = sorted(statuses, key=lambda s: (STATES.index(s.state), -s.seen))[:LISTED]
+        found = await self.service.overview()
+        tally = Counter(status.state for status in found.statuses)
+        first = sorted(found.statuses, key=lambda s: (STATES.index(s.state), -s.seen))[:LISTED]
         return JSONResponse(
             {
                 "now": time.time(),
-                "total": len(statuses),
-                "saved": len(self.service.saved),
+                "total": len(found.statuses),
+                "saved": len(found.saved),
                 "states": {state: tally[state] for state in STATES if tally[state]},
                 "streams": [asdict(status) for status in first],
             }

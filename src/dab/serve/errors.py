@@ -7,6 +7,8 @@ from typing import ClassVar
 __all__ = [
     "BusyError",
     "FullError",
+    "HeldError",
+    "LostError",
     "ModelError",
     "QueueTimeoutError",
     "RefusedError",
@@ -57,6 +59,33 @@ class RunTimeoutError(RefusedError):
     """The time limit passed after the model began with the images, so it may learn from them."""
 
     status = 504
+
+
+class HeldError(RefusedError):
+    """Another replica has the stream.
+
+    Args:
+        stream: its name.
+        owner: the id of the replica.
+    """
+
+    status, again = 503, True
+
+    def __init__(self, stream: str, owner: str) -> None:
+        super().__init__(stream, owner)
+        self.stream, self.owner = stream, owner
+
+    def __str__(self) -> str:
+        return (
+            f"stream {self.stream!r} belongs to replica {self.owner}, which has not let go of it: "
+            "try again"
+        )
+
+
+class LostError(RefusedError):
+    """The replica that had the request has died."""
+
+    status, again = 503, True
 
 
 class ModelError(RefusedError):

@@ -23,6 +23,7 @@ def server(app: Starlette, *, patience: float = PATIENCE) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http=impatient(patience),
+        loop="asyncio",  # also where uvloop is installed
         ws="none",
         lifespan="on",
         log_config=None,

@@ -6,50 +6,39 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 import torch
+from prometheus_client import generate_latest
 from torch import Tensor
 
 from dab.fleet import Fleet
 from dab.parts.inputs import to_images
 from dab.serve.batcher import Batcher, Request
+from dab.serve.desk import Desk, Overview, Prediction
 from dab.serve.errors import (
-    BusyError,
     FullError,
     ModelError,
     QueueTimeoutError,
+    RefusedError,
     RunTimeoutError,
     UnknownStreamError,
 )
 from dab.serve.limits import Limits
-from dab.serve.metrics import Metrics
 from dab.serve.status import Status
 
-__all__ = ["Prediction", "Service"]
+__all__ = ["Service"]
 
 logger = logging.getLogger("dab.serve")
 
 Found = TypeVar("Found")
 
 NAMED = 100  # streams that metrics report one by one
-DECODERS = 4  # threads that decode images; they do not hold Python's lock while they do
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The logits of a request, and its stream after it."""
-
-    logits: Tensor
-    status: Status
-
-
-class Service:
+class Service(Desk):
     """Predicts for many streams at a time and saves what they learn.
 
     All that touches the fleet runs in the one thread of the batcher. `statuses` is what the rest
@@ -64,16 +53,12 @@ class Service:
     def __init__(
         self, fleet: Fleet, *, limits: Limits | None = None, save_every: int | None = 10
     ) -> None:
-        self.limits = limits or Limits()
-        self.metrics = Metrics()
+        super().__init__(limits)
         self.statuses: dict[str, Status] = {}
         self.saved = set(fleet.aside)  # streams of earlier servers, not seen yet
         self.metrics.follow(self.statuses, most=NAMED)
         self._fleet, self._save_every = fleet, save_every
         self._unsaved: Counter[str] = Counter()  # updates since a stream was saved
-        self._in_progress = 0
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._decoders = ThreadPoolExecutor(DECODERS, "dab-decoder")
         self._batcher: Batcher[Prediction] = Batcher(
             self._predict,
             after=self._save_due,
@@ -83,36 +68,11 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether requests will be answered."""
         return self._batcher.alive
 
-    @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Counts a request; raises `BusyError` if too many are in progress."""
-        if self._in_progress >= self.limits.queue:
-            raise BusyError(f"{self.limits.queue} requests are in progress")
-        self._in_progress += 1
-        self.metrics.in_progress.inc()
-        try:
-            yield
-        finally:
-            self._in_progress -= 1
-            self.metrics.in_progress.dec()
-
-    async def prepare(self, function: Callable[[], Found]) -> Found:
-        """Call a function, which decodes what a client has sent, in another thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._decoders, function)
-
     async def predict(self, stream: str, images: Callable[[], Tensor]) -> Prediction:
-        """Predict and adapt. Requests of one stream are answered in the order of these calls.
-
-        Args:
-            stream: its name.
-            images: decodes them; called in another thread.
-        """
         self._check_room(stream)
-        turn = self._turns.setdefault(stream, asyncio.Lock())
-        async with turn:  # first come, first served
+        async with self.turn(stream):
             batch = to_images(await self.prepare(images))
             answer = self._batcher.submit(stream, batch)
         waiting = asyncio.wrap_future(answer)
@@ -123,6 +83,8 @@ class Service:
             raise kind(f"no answer within {self.limits.timeout:g} seconds") from None
         except asyncio.CancelledError:
             answer.cancel()  # the client is gone
+            raise
+        except RefusedError:
             raise
         except Exception as error:
             raise ModelError(f"the model could not answer: {error}") from error
@@ -142,12 +104,16 @@ class Service:
         except (OSError, ValueError) as error:  # of a saved state
             raise ModelError(str(error)) from error
 
+    async def overview(self) -> Overview:
+        return Overview(list(self.statuses.values()), set(self.saved))  # copies: both change
+
+    async def exposition(self) -> bytes:
+        return generate_latest(self.metrics.registry)
+
     async def details(self, stream: str) -> dict[str, Any]:
-        """All that is known about a stream; `UnknownStreamError` if there is none."""
         return await self.ask(lambda fleet: _details(fleet, stream))
 
     async def forget(self, stream: str) -> None:
-        """Back to the source; `UnknownStreamError` if there is none."""
         await self.ask(lambda fleet: self._forget(fleet, stream))
 
     def close(self) -> None:
@@ -155,7 +121,7 @@ class Service:
         self._batcher.close()
         if self._save_every is not None:
             self._save()
-        self._decoders.shutdown()
+        super().close()
 
     # In the model's thread.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from typing import Any
 
 from dab.benchmark.compute import check_device
@@ -13,14 +11,12 @@ from dab.benchmark.engines.failure import Failure
 from dab.benchmark.engines.job import work
 from dab.benchmark.engines.local import runs_at_once
 from dab.benchmark.running.run import Watch
-from dab.utils.imports import require
+from dab.utils.ray_cluster import connect
 
 __all__ = ["Ray"]
 
 logger = logging.getLogger("dab")
 
-OBJECTS = 100 * 2**20  # bytes of shared memory, for jobs and failures only
-ANSWER = 5.0  # seconds to wait for a cluster to answer
 PATIENCE = 60.0  # seconds that stopped runs have to save their checkpoints
 
 
@@ -43,27 +39,8 @@ class Ray(Engine):
         is_local = resources.address in (None, "local")
         if is_local:
             check_device(resources.device)
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        if is_local:  # Ray reads this on import, and then listens on loopback only
-            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        ray = self._ray = require("ray", extra="ray")
-        own: dict[str, Any] = {
-            "num_cpus": runs_at_once(resources) * resources.threads,
-            "include_dashboard": False,
-            "object_store_memory": OBJECTS,
-            "_node_ip_address": "127.0.0.1",
-        }
-        if not is_local:
-            _check_answer(str(resources.address))
-        try:
-            ray.init(
-                address=resources.address or "local",
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **(own if is_local else {}),
-            )
-        except (RuntimeError, ConnectionError) as error:  # another version, say
-            raise ValueError(f"could not start Ray: {str(error).splitlines()[0]}") from error
+        cpus = runs_at_once(resources) * resources.threads
+        ray = self._ray = connect(None if is_local else resources.address, cpus=cpus)
         self._check_room(is_local)
         self._work = ray.remote(
             num_cpus=resources.threads, num_gpus=resources.gpus_per_run, max_retries=0
@@ -123,14 +100,3 @@ class Ray(Engine):
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)
         self._ray.shutdown()
-
-
-def _check_answer(address: str) -> None:
-    """Ray itself retries an address for minutes before it fails."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not colon or not port.isdecimal():
-        return  # "auto", or another form that Ray resolves
-    try:
-        socket.create_connection((host, int(port)), ANSWER).close()
-    except OSError as error:
-        raise ValueError(f"no Ray cluster answers at {address}: {error}") from error

@@ -77,6 +77,11 @@ class Claim:
     def __exit__(self, *exception: object) -> None:
         self.release()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it was renewed in time, so that nobody can have taken it over."""
+        return time.time() < self._owner.expires - LEASE / 4  # clocks differ a little
+
     def release(self) -> None:
         """Let others have the run."""
         self._closed.set()
@@ -91,7 +96,9 @@ class Claim:
                 if not self._is_ours():
                     logger.warning("%s was taken over: did this process sleep?", self._folder)
                     return
-                _write(self._folder, replace(self._owner, expires=time.time() + LEASE))
+                renewed = replace(self._owner, expires=time.time() + LEASE)
+                _write(self._folder, renewed)
+                self._owner = renewed
 
     def _is_ours(self) -> bool:
         found = holder(self._folder)

@@ -1,0 +1,78 @@
+"""The server on a Ray cluster: the same routes, and one model in each of several replicas."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dab.serve.build import Plan, create
+from dab.serve.shared_folder import shareable
+from dab.utils.ray_cluster import connect
+from dab.utils.web.server import LOOPBACK
+
+__all__ = ["run"]
+
+
+def run(
+    plan: Plan,
+    *,
+    replicas: int,
+    address: str | None = None,
+    host: str = LOOPBACK,
+    port: int = 8000,
+    token: str | None = None,
+    imports: Sequence[str] = (),
+    log_level: str = "info",
+) -> None:
+    """Serve on a Ray cluster until SIGINT or SIGTERM, then save.
+
+    Args:
+        plan: what is served, and how; its folder is mounted by all machines.
+        replicas: of the model, and of what answers HTTP requests.
+        address: of a cluster, as for `ray.init`; None: one on this machine, for this server only.
+        host: address that Ray Serve's proxies listen on, on each machine.
+        port: of the proxies.
+        token: that requests must have; None: anyone may ask.
+        imports: modules that register methods.
+        log_level: of the replicas.
+    """
+    assert plan.folder is not None
+    plan = replace(plan, folder=str(shareable(plan.folder)))
+    _, served = create(replace(plan, device="cpu"), None)  # what is wrong is said here, at once
+    cluster = connect(address, cpus=replicas * ((plan.threads or 1) + 1))
+    # Not before: a cluster listens on loopback only if Ray was told so when it was imported.
+    from ray import serve
+    from ray.serve.schema import LoggingConfig
+
+    from dab.serve.replicas import APPLICATION, deployed
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
+    serve.start("EveryNode", {"host": host, "port": port}, logging_config=quiet)
+    try:
+        serve.run(
+            deployed(
+                plan,
+                served,
+                replicas=replicas,
+                token=token,
+                hosts=(host.lower(),),
+                imports=imports,
+                log_level=log_level,
+            ),
+            name=APPLICATION,
+            route_prefix="/",
+        )
+        print(f"Serving {plan.model} on http://{host}:{port}/ (press Ctrl-C to stop)", flush=True)
+        stop.wait()
+    finally:
+        serve.delete(APPLICATION)  # waits until the replicas have saved
+        if address is None:
+            serve.shutdown()  # type: ignore[no-untyped-call]
+        cluster.shutdown()
