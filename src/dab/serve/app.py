@@ -28,7 +28,7 @@ from dab.data.transform import Transform
 from dab.fleet.shelf import check_id
 from dab.serve import protocol
 from dab.serve.access import OwnOrigin, Token
-from dab.serve.desk import Desk, Prediction
+from dab.serve.backend import Backend, Prediction
 from dab.serve.errors import ModelError, RefusedError, TooLargeError
 from dab.serve.page import page, page_policy
 from dab.serve.status import STATES, Status
@@ -63,7 +63,7 @@ class Served:
 
 
 def application(
-    service: Desk,
+    service: Backend,
     served: Served,
     *,
     token: str | None = None,
@@ -108,7 +108,7 @@ def application(
 
 
 class _Routes:
-    def __init__(self, service: Desk, served: Served, every: float, patience: float) -> None:
+    def __init__(self, service: Backend, served: Served, every: float, patience: float) -> None:
         self.service, self.served = service, served
         self.every, self.patience = every, patience
         self.parsing = asyncio.Lock()

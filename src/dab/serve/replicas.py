@@ -18,11 +18,11 @@ from starlette.applications import Starlette
 from torch import Tensor
 
 from dab.serve.app import Served, application
+from dab.serve.backend import Overview, Prediction
 from dab.serve.build import Plan, create
-from dab.serve.desk import Overview, Prediction
-from dab.serve.door import Door
 from dab.serve.limits import Limits
 from dab.serve.logs import log_as_json
+from dab.serve.ray_backend import RayBackend
 from dab.serve.shared_folder import SharedFolder
 from dab.serve.shared_service import SharedService
 from dab.utils.imports import import_own
@@ -31,7 +31,7 @@ from dab.utils.web.server import LOOPBACK
 __all__ = ["APPLICATION", "Front", "Streams", "deployed"]
 
 APPLICATION = "dab"
-ONGOING = 1_000_000  # requests; the limits of the doors are reached first
+ONGOING = 1_000_000  # requests; the limits of the fronts are reached first
 SAVING = 60.0  # seconds that a replica has to save its streams when it is stopped
 HEALTH = 2.0  # seconds between two checks that a replica lives
 BY_STREAM = {
@@ -96,7 +96,7 @@ class Streams:
 
 
 class Front:
-    """A door with the routes, which Ray Serve's proxies send requests to."""
+    """The routes, which Ray Serve's proxies send requests to."""
 
     def __init__(
         self,
@@ -110,15 +110,15 @@ class Front:
         keep_to_loopback()
         log_as_json(log_level)
         self.id = serve.get_replica_context().replica_id.unique_id
-        doors = serve.get_deployment_handle(Front.__name__, APPLICATION)
-        self.door = Door(streams, doors, limits)
-        self.application = application(self.door, served, token=token, hosts=hosts)
+        fronts = serve.get_deployment_handle(Front.__name__, APPLICATION)
+        self.backend = RayBackend(streams, fronts, limits)
+        self.application = application(self.backend, served, token=token, hosts=hosts)
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self.application
 
     async def collect(self) -> tuple[str, list[Metric]]:
-        return self.id, list(self.door.metrics.registry.collect())
+        return self.id, list(self.backend.metrics.registry.collect())
 
 
 def deployed(

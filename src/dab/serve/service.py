@@ -16,8 +16,8 @@ from torch import Tensor
 
 from dab.fleet import Fleet
 from dab.parts.inputs import to_images
+from dab.serve.backend import Backend, Overview, Prediction
 from dab.serve.batcher import Batcher, Request
-from dab.serve.desk import Desk, Overview, Prediction
 from dab.serve.errors import (
     FullError,
     ModelError,
@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 NAMED = 100  # streams that metrics report one by one
 
 
-class Service(Desk):
+class Service(Backend):
     """Predicts for many streams at a time and saves what they learn.
 
     All that touches the fleet runs in the one thread of the batcher. `statuses` is what the rest

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from prometheus_client.core import Metric
 
 from dab.fleet import Fleet
+from dab.serve.backend import Prediction
 from dab.serve.batcher import Request
-from dab.serve.desk import Prediction
 from dab.serve.limits import Limits
 from dab.serve.service import Service
 from dab.serve.shared_folder import SharedFolder

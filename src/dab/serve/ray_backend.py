@@ -1,4 +1,4 @@
-"""The desk of a server whose models are in other processes: replicas in a Ray cluster."""
+"""The backend of a server whose models are in other processes: replicas in a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray.serve.exceptions import RayServeException
 from torch import Tensor
 
 from dab.parts.inputs import to_images
-from dab.serve.desk import Desk, Overview, Prediction
+from dab.serve.backend import Backend, Overview, Prediction
 from dab.serve.errors import HeldError, LostError, RunTimeoutError
 from dab.serve.limits import Limits
 from dab.serve.status import Status
@@ -23,26 +23,26 @@ from dab.serve.status import Status
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-__all__ = ["Door"]
+__all__ = ["RayBackend"]
 
 AGAIN = 0.05  # seconds until a stream that another replica lets go of is asked for again
 GRACE = 5.0  # seconds in addition to the time limit, which the replica keeps itself
 
 
-class Door(Desk):
+class RayBackend(Backend):
     """Decodes images, and asks the replica that has the stream.
 
     Args:
         streams: the replicas. A stream's name is its session, which chooses the replica.
-        doors: all processes like this one, for their metrics.
+        fronts: all processes like this one, for their metrics.
         limits: how much is accepted.
     """
 
     def __init__(
-        self, streams: DeploymentHandle[Any], doors: DeploymentHandle[Any], limits: Limits
+        self, streams: DeploymentHandle[Any], fronts: DeploymentHandle[Any], limits: Limits
     ) -> None:
         super().__init__(limits)
-        self._streams, self._doors = streams, doors
+        self._streams, self._fronts = streams, fronts
 
     @property
     def ready(self) -> bool:
@@ -72,7 +72,7 @@ class Door(Desk):
 
     async def exposition(self) -> bytes:
         found: list[tuple[str, list[Metric]]] = [
-            *await self._everywhere(self._doors, "collect"),
+            *await self._everywhere(self._fronts, "collect"),
             *await self._everywhere(self._streams, "collect"),
         ]
         registry = CollectorRegistry()

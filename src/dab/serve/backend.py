@@ -18,7 +18,7 @@ from dab.serve.limits import Limits
 from dab.serve.metrics import Metrics
 from dab.serve.status import Status
 
-__all__ = ["Desk", "Overview", "Prediction"]
+__all__ = ["Backend", "Overview", "Prediction"]
 
 Found = TypeVar("Found")
 
@@ -41,7 +41,7 @@ class Overview:
     saved: Collection[str]  # in the folder, and not seen yet
 
 
-class Desk(ABC):
+class Backend(ABC):
     """What the routes ask, and what they need for that.
 
     Args:
