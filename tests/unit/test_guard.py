@@ -150,9 +150,15 @@ def test_a_calibration_gives_back_the_accuracy_it_was_made_from():
     found = Calibration.of(nn.Flatten(), 9 * logits[:, :, None, None], labels)
     assert found.temperature > 2  # as sure of what is wrong as of the rest
     assert accuracy_of(found.certainty, found) == pytest.approx(found.accuracy)
-    assert accuracy_of(found.certainty / 2, found) < found.accuracy / 2
-    unsure = Calibration.of(nn.Flatten(), 0.1 * logits[:, :, None, None], logits.argmax(dim=1))
-    assert unsure.temperature == 1
+    assert accuracy_of(found.certainty - 0.1, found) == pytest.approx(found.accuracy - 0.2)
+    assert accuracy_of(0.0, found) == 0
+
+
+def test_few_labels_change_the_temperature_less_than_many():
+    logits = 0.3 * torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    images, labels = logits[:, :, None, None], logits.argmax(dim=1)
+    few, many = (Calibration.of(nn.Flatten(), images[:n], labels[:n]) for n in (30, 300))
+    assert many.temperature < few.temperature < 1
 
 
 def test_the_certainty_for_all_images_is_known_from_a_few():
