@@ -159,7 +159,7 @@ def measured(
     answered = torch.cat(wrong)
     by_source = (stream.source.argmax(dim=1) != stream.labels).double()
     error, source = (100 * float(each.mean()) for each in (answered, by_source))
-    found = {"source": round(source, 2), "error": round(error, 2)}
+    found = {"images": len(answered), "source": round(source, 2), "error": round(error, 2)}
     if not guard:
         return found
     return {
@@ -184,9 +184,12 @@ def over_windows(differences: list[Tensor]) -> list[float]:
 
 
 def table(chosen: argparse.Namespace) -> None:
-    """The results as Markdown: without -> with a guard, a column for each rate."""
+    """The results as Markdown: a summary, then without -> with a guard, a column for each rate."""
     rows = rows_of(chosen.results)
     found = {cell_of(row): row for row in rows}
+    for net in dict.fromkeys(row["net"] for row in rows):
+        print(summary([row for row in rows if row["net"] == net]))
+    print()
     rates = sorted({row["rate"] for row in rows})
     print("| net | order (source) | method |", *(f"x{rate:g} |" for rate in rates))
     print("|---|---|---|" + "---|" * len(rates))
@@ -196,6 +199,25 @@ def table(chosen: argparse.Namespace) -> None:
         source = next(row["source"] for pair in pairs for row in pair if row)
         cells = [_shown(*pair) for pair in pairs]
         print(f"| {group[0].partition('@')[0]} | {group[5]} ({source:.1f}) | {method} |", *cells)
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """One net in one line: cells worse than the source, rollbacks, how far estimates are off."""
+    parts = [rows[0]["net"].partition("@")[0]]
+    for guard in (False, True):
+        excess = [row["error"] - row["source"] for row in rows if row["guard"] == guard]
+        above = sum(each > 1 for each in excess)
+        parts.append(
+            f"{'with' if guard else 'without'} {above} of {len(excess)} cells above source + 1, "
+            f"worst {max(excess):+.1f}"
+        )
+    guarded = [row for row in rows if row["guard"]]
+    images = sum(row["images"] for row in guarded)
+    back, false = (sum(len(row[key]) for row in guarded) for key in ("rollbacks", "false"))
+    off = [abs(each) for row in guarded for each in row["off"]]
+    parts.append(f"{back} rollbacks in {images:,} images, {false} false")
+    parts.append(f"estimates off by {np.mean(off):.1f} points over {len(off)} windows")
+    return "; ".join(parts)
 
 
 def _shown(free: dict[str, Any] | None, guarded: dict[str, Any] | None) -> str:
