@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,14 +35,12 @@ from dab.data.datasets.glyphs import Glyphs
 from dab.data.images import Images, to_tensor
 from dab.guard import Calibration, Guard
 from dab.guard.guard import WINDOWS
-from dab.guard.health import Estimate
 from dab.guard.signals import Comparison
 from dab.models import zoo
 from dab.parts.functional import probabilities
 from dab.streams.orders import correlated, dirichlet, shuffled
 
 SEVERITY = 5
-LABELED = 300  # images that a calibration takes
 WINDOW = 1000  # images over which an estimate is compared with the truth
 ORDERS: dict[str, Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]] = {
     "shuffled": shuffled,
@@ -107,10 +104,12 @@ def create(chosen: argparse.Namespace, method: str, factor: float, guard: bool) 
     return dab.create(method, model, **options)
 
 
-def calibration(chosen: argparse.Namespace, model: nn.Module) -> Calibration:
+def calibration(chosen: argparse.Namespace, model: nn.Module) -> Calibration | None:
     """From clean labeled images that the streams do not show."""
+    if not chosen.labeled:
+        return None
     images = clean_images(chosen)
-    places = np.arange(len(images) - LABELED, len(images))
+    places = np.arange(len(images) - chosen.labeled, len(images))
     labels = torch.as_tensor(np.asarray(images.labels)[places])
     return Calibration.of(model, to_tensor(images.batch(places)), labels)
 
@@ -121,7 +120,7 @@ def errors(chosen: argparse.Namespace) -> None:
     known = {cell_of(row) for row in rows_of(chosen.results)}
     for order, stream in streams(chosen):
         for method, factor, guard in product(chosen.methods, chosen.rates, (False, True)):
-            where = (chosen.net, chosen.corruptions, chosen.samples, chosen.seed)
+            where = (chosen.net, chosen.corruptions, chosen.samples, chosen.seed, chosen.labeled)
             cell = dict(zip(CELL, (*where, order, method, factor, guard), strict=True))
             if cell_of(cell) in known or time.process_time() - began > chosen.seconds:
                 continue
@@ -132,7 +131,7 @@ def errors(chosen: argparse.Namespace) -> None:
 
 
 # What tells cells apart.
-CELL = ("net", "corruptions", "samples", "seed", "order", "method", "rate", "guard")
+CELL = ("net", "corruptions", "samples", "seed", "labeled", "order", "method", "rate", "guard")
 
 
 def cell_of(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -146,67 +145,79 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def measured(
     chosen: argparse.Namespace, method: str, factor: float, stream: Shown, guard: bool
 ) -> dict[str, Any]:
-    """Error in %, and with a guard how far its estimates are off, over windows, in points."""
+    """Error in %; with a guard also rollbacks, and how far estimates are off, in points."""
     adapter = create(chosen, method, factor, guard)
-    wrong, rollbacks = [], []
-    off = [], []  # without and with calibration
-    estimates = (math.nan, math.nan)
+    wrong, rollbacks, off = [], [], []
     labels = torch.split(stream.labels, chosen.batch)
     for images, truth in zip(in_batches(stream.images, chosen.batch), labels, strict=True):
         wrong.append((adapter(images).argmax(dim=1) != truth).double())
         rollbacks += [adapter.totals.samples] * adapter.last.rolled_back
-        if guard and adapter.last.compared:
-            estimates = estimated(adapter.guard) or estimates
-        # Estimates are about what the correction of the output starts from.
-        uncorrected = (adapter.uncorrected.argmax(dim=1) != truth).double()
-        for estimate, differences in zip(estimates, off, strict=True):
-            differences.append(estimate - uncorrected)
-    error = 100 * float(torch.cat(wrong).mean())
-    source = 100 * float((stream.source.argmax(dim=1) != stream.labels).double().mean())
-    found = {"source": round(source, 2), "error": round(error, 2)}
+        if guard:
+            # Estimates are about what the correction of the output starts from.
+            uncorrected = (adapter.uncorrected.argmax(dim=1) != truth).double()
+            off.append(adapter.last.estimated_error - uncorrected)
+    answered = torch.cat(wrong)
+    by_source = (stream.source.argmax(dim=1) != stream.labels).double()
+    error, source = (100 * float(each.mean()) for each in (answered, by_source))
+    found = {"images": len(answered), "source": round(source, 2), "error": round(error, 2)}
     if not guard:
         return found
     return {
         **found,
         "rollbacks": rollbacks,
+        "false": [at for at in rollbacks if not is_worse(answered[:at], by_source[:at])],
         "compared": round(100 * adapter.totals.compared / adapter.totals.samples, 2),
-        "off": over_windows(off[0]),
-        "off calibrated": over_windows(off[1]),
+        "off": over_windows(off),
     }
 
 
-def estimated(guard: Guard) -> tuple[float, float] | None:
-    """The error that a guard estimates without its calibration, and with it."""
-    calibrated = guard.comparison.opinion(WINDOWS[0])
-    if calibrated is None:
-        return None
-    temperature, guard.comparison.temperature = guard.comparison.temperature, 1.0
-    plain = guard.comparison.opinion(WINDOWS[0])
-    guard.comparison.temperature = temperature
-    found = Estimate.of(plain, None), Estimate.of(calibrated, guard.calibration)
-    return 1 - found[0].accuracy, 1 - found[1].accuracy
+def is_worse(answered: Tensor, source: Tensor) -> bool:
+    """Whether there were more errors than the source's in the last 320 or the last 1,000 images."""
+    return any(answered[-span:].sum() > source[-span:].sum() for span in WINDOWS)
 
 
 def over_windows(differences: list[Tensor]) -> list[float]:
     """Means in points."""
     windows = torch.split(torch.cat(differences), WINDOW)
-    means = [100 * float(window.nanmean()) for window in windows if len(window) >= WINDOW / 2]
+    means = [100 * float(window.mean()) for window in windows if len(window) >= WINDOW / 2]
     return [round(mean, 2) for mean in means]
 
 
 def table(chosen: argparse.Namespace) -> None:
-    """The results as Markdown: without -> with a guard, a column for each rate."""
+    """The results as Markdown: a summary, then without -> with a guard, a column for each rate."""
     rows = rows_of(chosen.results)
     found = {cell_of(row): row for row in rows}
+    for net in dict.fromkeys(row["net"] for row in rows):
+        print(summary([row for row in rows if row["net"] == net]))
+    print()
     rates = sorted({row["rate"] for row in rows})
     print("| net | order (source) | method |", *(f"x{rate:g} |" for rate in rates))
     print("|---|---|---|" + "---|" * len(rates))
-    groups = sorted({(cell_of(row)[:5], row["method"]) for row in rows})
+    groups = sorted({(cell_of(row)[:6], row["method"]) for row in rows})
     for group, method in groups:
         pairs = [[found.get((*group, method, r, g)) for g in (False, True)] for r in rates]
         source = next(row["source"] for pair in pairs for row in pair if row)
         cells = [_shown(*pair) for pair in pairs]
-        print(f"| {group[0].partition('@')[0]} | {group[4]} ({source:.1f}) | {method} |", *cells)
+        print(f"| {group[0].partition('@')[0]} | {group[5]} ({source:.1f}) | {method} |", *cells)
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """One net in one line: cells worse than the source, rollbacks, how far estimates are off."""
+    parts = [rows[0]["net"].partition("@")[0]]
+    for guard in (False, True):
+        excess = [row["error"] - row["source"] for row in rows if row["guard"] == guard]
+        above = sum(each > 1 for each in excess)
+        parts.append(
+            f"{'with' if guard else 'without'} {above} of {len(excess)} cells above source + 1, "
+            f"worst {max(excess):+.1f}"
+        )
+    guarded = [row for row in rows if row["guard"]]
+    images = sum(row["images"] for row in guarded)
+    back, false = (sum(len(row[key]) for row in guarded) for key in ("rollbacks", "false"))
+    off = [abs(each) for row in guarded for each in row["off"]]
+    parts.append(f"{back} rollbacks in {images:,} images, {false} false")
+    parts.append(f"estimates off by {np.mean(off):.1f} points over {len(off)} windows")
+    return "; ".join(parts)
 
 
 def _shown(free: dict[str, Any] | None, guarded: dict[str, Any] | None) -> str:
@@ -263,7 +274,7 @@ def cost(chosen: argparse.Namespace) -> None:
 
     With a rate so small that nothing happens: what a guard costs where all is well.
     """
-    for method, size in product(chosen.methods, (64, 1)):
+    for method, size in product(chosen.methods, chosen.sizes):
         options = {**OPTIONS.get(method, {}), "lr": 1e-7}
         pair = [dab.create(method, load(chosen.net), guard=g, **options) for g in (False, True)]
         # Mixed labels, so that methods with a buffer learn as often as they do on real streams.
@@ -334,7 +345,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--rates", nargs="+", type=float, default=(1, 4, 16, 64))
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
+    parser.add_argument("--labeled", type=int, default=300, help="images for the calibration")
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--sizes", nargs="+", type=int, default=(64, 1), help="of calls, for cost")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=Path("guard.jsonl"), help="of errors")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no cell after that")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dab.guard.calibration import TEMPERATURES, Calibration
 from dab.guard.risk import LowerBound, Threshold, boundary, largest_rate
 from dab.guard.signals import (
     CLASSES,
@@ -144,6 +145,26 @@ def test_a_comparison_forgets_what_it_cannot_hold():
         for one in (comparison, slow):
             one.add(adapted, source)
     assert vars(comparison.opinion(10**6)) == pytest.approx(slow.opinion(10**6), abs=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 6), st.integers(1, 40), st.floats(0.2, 5))
+def test_a_temperature_equals_the_twin(seed, C, n, scale):
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(n, C))
+    labels = [int(rng.integers(C)) if i % 3 else int(logits[i].argmax()) for i in range(n)]
+
+    def surprise(temperature: float) -> float:
+        total = (math.log(temperature) / 0.1) ** 2 / 2
+        for row, label in zip(logits.tolist(), labels, strict=True):
+            powers = [math.exp(x / temperature) for x in row]
+            total -= math.log(powers[label] / sum(powers))
+        return total
+
+    images = torch.tensor(logits)[:, :, None, None]
+    found = Calibration.of(torch.nn.Flatten(), images, torch.tensor(labels)).temperature
+    best = min(surprise(temperature) for temperature in TEMPERATURES)
+    assert surprise(found) == pytest.approx(best, abs=1e-4)
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=9).filter(any))

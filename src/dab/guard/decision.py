@@ -14,7 +14,7 @@ __all__ = ["Decision", "State", "has_unlearned", "is_doubtful"]
 State = Literal["healthy", "suspicious", "failed"]
 
 SUSPICIOUS = 0.01  # added error: one in a hundred images is wrong because of adapting
-ENOUGH = 16  # samples that it takes to be healthy again
+ENOUGH = 128  # samples that it takes to be healthy again
 UNLEARNED = 0.1  # added error on images of the past
 NOT_FINITE = 3  # calls in a row that could not learn
 
@@ -40,7 +40,7 @@ class Decision(Recorded):
       suspicious when no more close looks can be afforded; if e - s > 0.1 on images of the past,
       which the stream may not show at present; or if three calls in a row could not learn because
       a number was not finite;
-    - healthy again only if e < 0.01 in all windows, on 16 samples at least.
+    - healthy again only if e < 0.01 in all windows, on 128 samples at least.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -68,14 +68,15 @@ class Decision(Recorded):
         """
         surely = max((o.added_error - o.uncertainty for o in opinions), default=0.0)
         doubtful = any(is_doubtful(opinion) for opinion in opinions)
-        calm = all(o.added_error < SUSPICIOUS and o.samples >= ENOUGH for o in opinions)
+        calm = all(o.added_error < SUSPICIOUS for o in opinions)
+        known = any(o.samples >= ENOUGH for o in opinions)
         unlearned = past is not None and has_unlearned(past)
         undecided = self.state == "suspicious" and doubtful and not affordable
         if surely > self.tolerance or undecided or unlearned or not_finite >= NOT_FINITE:
             self.become("failed", images)
         elif doubtful and self.state == "healthy":
             self.become("suspicious", images)
-        elif calm and opinions:
+        elif calm and known:
             self.become("healthy", images)
         return self.state
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dab.guard.calibration import Calibration
-from dab.guard.decision import SUSPICIOUS, UNLEARNED, Decision, State, has_unlearned, is_doubtful
+from dab.guard.decision import SUSPICIOUS, Decision, State, has_unlearned
 from dab.guard.health import Estimate, Health
 from dab.guard.probe import FEWEST, Probe
 from dab.guard.recovery import Recovery
@@ -36,6 +36,7 @@ BACK = ("rollback", "pause", "reset")  # the actions that step back
 
 WINDOWS = (320, 1000)  # images of the stream that opinions are formed on
 EVERY = 640  # images from one snapshot to the next
+UNSURE = 0.02  # standard error of the added error over the shorter window
 ADDED = 16  # images of the past that a comparison adds, at most about twice that
 
 
@@ -45,9 +46,9 @@ class Guard(Recorded):
     On some of the images the source weights predict too. From where the two models agree, how sure
     they are where they do not, and how many classes each predicts, the guard estimates the error
     that adapting adds; see `Opinion`. `Decision` says what is healthy, suspicious and failed. While
-    an adapter is suspicious or learns fast, all images of a call are compared as far as the budget
-    allows, and, if the action is to step back, answered by the model that seems better. A few
-    images of the past are predicted again now and then; see `References`.
+    an adapter is suspicious, learns fast or too little is known, all images of a call are compared
+    as far as the budget allows, and, if the action is to step back, answered by the model that
+    seems better. A few images of the past are predicted again now and then; see `References`.
 
     A method that trains nothing has nothing to guard.
 
@@ -59,8 +60,8 @@ class Guard(Recorded):
             "reset" returns to the source and empties the buffer. A function gets the `Health` and
             returns one of these names, or None.
         tolerance: the added error above which adaptation has failed.
-        share: what the guard may cost, as a share of the method's own forward passes. A call that
-            learns counts as three.
+        share: what the guard may cost where both models agree, as a share of the method's own
+            forward passes. A call that learns counts as two.
         snapshots: how many healthy states to keep.
         calibration: from a few hundred labeled images, for better estimates of the accuracy.
     """
@@ -133,9 +134,10 @@ class Guard(Recorded):
         self._images += count
         self.failures.follow(adapter.last.skipped)
         self._measure(adapter, count)
-        due = self.snapshots.follow(count)
+        due = self.snapshots.follow(count) and self.probe.ample
         doubtful = self.decision.state != "healthy" or not self._compared
-        source = self._compare(adapter, batch, answer, doubtful or due or self.answering.due)
+        close = doubtful or due or self.answering.due or self._is_unsure()
+        source = self._compare(adapter, batch, answer, close)
         looked = self._look_back(adapter, doubtful or due or self.drift.due)
         if looked or self._new >= FEWEST or self.failures.count:
             whole = len(source) == count
@@ -144,8 +146,8 @@ class Guard(Recorded):
                 worse = True
                 if not whole:
                     source = adapter.as_source(batch)
-            elif due and whole and self._is_well():
-                self.snapshots.take(adapter)
+            elif due and whole:
+                self.snapshots.offer(adapter, self._is_well())
             if worse and torch.isfinite(source).all():
                 answer = source
         self.recovery.follow(count)
@@ -155,7 +157,7 @@ class Guard(Recorded):
     def _measure(self, adapter: Adapter, count: int) -> None:
         """How far the weights have moved; less often later, when a doubling takes longer."""
         self._unmeasured += count
-        if self._unmeasured < min(256, max(FEWEST, self._images // 64)):
+        if self._unmeasured < min(256, max(FEWEST, self._images // 16)):
             return
         before, self._unmeasured = self.drift.distance, 0
         self.drift.follow(adapter.trained.distance())
@@ -166,6 +168,7 @@ class Guard(Recorded):
         self._new = 0
         opinions = self._opinions()
         if opinions:
+            self.probe.disagreement = 1 - opinions[-1].agreement
             self._estimated_error = 1 - Estimate.of(opinions[0], self.calibration).accuracy
         return self.decision.judge(
             opinions,
@@ -216,14 +219,21 @@ class Guard(Recorded):
     def _seems_worse(self, count: int) -> bool:
         """Whether the source model seems to have answered this very call better."""
         opinion = self.comparison.opinion(count)
-        return opinion is not None and is_doubtful(opinion)
+        return opinion is not None and opinion.added_error > 0
+
+    def _is_unsure(self) -> bool:
+        """Whether recent images say too little, and close looks at more are saved up."""
+        if not self.probe.ample:
+            return False
+        opinion = self.comparison.opinion(WINDOWS[0])
+        return opinion is None or opinion.uncertainty > UNSURE
 
     def _is_well(self) -> bool:
-        """Whether the present state is one to return to, which takes more than no doubt."""
+        """Whether the present state is one to return to: better than the source, which is too."""
         opinions = self._opinions()
-        well = all(o.added_error + o.uncertainty / 2 < SUSPICIOUS for o in opinions)
+        well = all(o.added_error + o.uncertainty / 2 < 0 for o in opinions)
         past = self.references.opinion
-        remembered = past is None or past.added_error < UNLEARNED / 2
+        remembered = past is None or past.added_error < SUSPICIOUS
         return bool(opinions) and well and remembered and self.decision.state == "healthy"
 
     def _act(self, adapter: Adapter) -> bool:

@@ -28,7 +28,7 @@ __all__ = [
 # docs/guard.md.
 LOST, GAINED, CLASSES = 1.0, 0.6, 0.2
 HELD = 512  # samples that a comparison holds at most
-RECENT = 128  # images over which a running mean forgets
+RECENT = 64  # images over which a running mean forgets
 CONTEXT = 5000  # images that show which classes there are
 CLOSE = 16  # images that a close look takes at least, over several calls if these are small
 PRIOR, SPREAD = 4, 0.2  # samples with this deviation are assumed to have been seen before

@@ -34,7 +34,7 @@ class Snapshots(Recorded):
     def __init__(self, capacity: int, every: int) -> None:
         self.capacity, self.every = capacity, every
         self._held: tuple[dict[str, Any], ...] = ()
-        self._since = 0  # images since the last one
+        self._since = 0  # images since one was due
 
     def __len__(self) -> int:
         return len(self._held)
@@ -49,10 +49,15 @@ class Snapshots(Recorded):
         self._since += images
         return self._since >= self.every
 
+    def offer(self, adapter: Adapter, well: bool) -> None:
+        """Remember the adapter if it is well; either way, the next one is due a while later."""
+        if well:
+            self.take(adapter)
+        self._since = 0
+
     def take(self, adapter: Adapter) -> None:
         """Remember the adapter as it is, and forget the oldest if there are too many."""
         self._held = (*self._held, take_snapshot(adapter))[-self.capacity :]
-        self._since = 0
 
     def restore(self, adapter: Adapter, back: int) -> bool:
         """Return to the snapshot this many steps back, 1 being the latest, and drop later ones.
