@@ -45,24 +45,24 @@ def draw(pages: Pages, fingerprint: str) -> None:
 
 
 def _streams(pages: Pages) -> dict[tuple[str, str], dict[str, Row]]:
-    """The rows of each benchmark and order, by name."""
+    """The rows of each benchmark and order that all methods were run on, by name."""
     from results import ORDERS, label
 
     found: dict[tuple[str, str], dict[str, Row]] = {}
     for name in BENCHMARKS:
         for row in pages.rows(name):
             found.setdefault((name, ORDERS[row.setting]), {})[label(row)] = row
-    return found
+    every = set().union(*found.values())
+    return {stream: rows for stream, rows in found.items() if rows.keys() == every}
 
 
 def _rank_plot(pages: Pages) -> Figure:
     streams = _streams(pages)
-    common = set.intersection(*(set(rows) for rows in streams.values()))
     by_stream = [
-        ranks({name: round(row.error, 1) for name, row in rows.items() if name in common})
+        ranks({name: round(row.error, 1) for name, row in rows.items()})
         for rows in streams.values()
     ]
-    mean = {name: fmean(one[name] for one in by_stream) for name in common}
+    mean = {name: fmean(one[name] for one in by_stream) for name in by_stream[0]}
     order = sorted(mean, key=lambda name: (-mean[name], name))
     color = _colors(streams)
     figure, axes = plt.subplots(figsize=(7, 0.27 * len(order) + 0.9), layout="constrained")
@@ -85,13 +85,10 @@ def _cost_plot(pages: Pages) -> Figure:
     color = _colors(streams)
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
     for axes, order in zip(panels, ("sorted", "shuffled"), strict=True):
-        chosen = [rows for (_, setting), rows in streams.items() if setting == order]
-        names = [name for name in chosen[0] if all(name in rows for rows in chosen)]
-        for number, name in enumerate(names):
-            cost = fmean(
-                rows["source"].images_per_second / rows[name].images_per_second for rows in chosen
-            )
-            share = fmean(100 * rows[name].error / rows["source"].error for rows in chosen)
+        chosen = {data: rows for (data, setting), rows in streams.items() if setting == order}
+        for number, name in enumerate(chosen["glyphs"]):
+            cost = fmean(pages.cost(data, rows[name]) for data, rows in chosen.items())
+            share = fmean(100 * rows[name].error / rows["source"].error for rows in chosen.values())
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(cost, share, marker, ms=7, color=color[name], alpha=0.85, label=name)
         axes.axhline(100, color="#8a8f98", lw=0.8, ls=":")

@@ -284,6 +284,10 @@ class Pages:
         """All rows of a benchmark."""
         return self._stored(name).rows
 
+    def cost(self, name: str, row: Row) -> float:
+        """CPU time per image, in multiples of the source model's."""
+        return self._stored(name).costs[key(row)]
+
     def _row(self, name: str, order: str, which: str) -> Row:
         known = {key(row): row for row in self.rows(name) if ORDERS[row.setting] == order}
         if which not in known:
@@ -340,7 +344,7 @@ class Pages:
         lines = [["method", *(ORDERS[order] for order in orders), "cost"]]
         for which, row in {key(row): row for row in rows}.items():
             errors = [columns[order].get(which, "") for order in orders]
-            lines.append([label(row), *errors, f"{self._stored(name).costs[which]:.1f}"])
+            lines.append([label(row), *errors, f"{self.cost(name, row):.1f}"])
         return _table(lines)
 
     def summary(self) -> str:
@@ -380,7 +384,7 @@ class Pages:
         ours = _errors(rows)
         lines = [["method", "published", "ours", "cost"]]
         for row in rows:
-            cost = self._stored(name).costs[key(row)]
+            cost = self.cost(name, row)
             numbers = self.published(key(row)), ours[key(row)], f"{cost:.1f}"
             lines.append([label(row), *numbers])
         return _table(lines)
