@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from dab.serve.build import Plan, create
@@ -42,37 +43,49 @@ def run(
     assert plan.folder is not None
     plan = replace(plan, folder=str(shareable(plan.folder)))
     _, served = create(replace(plan, device="cpu"), None)  # what is wrong is said here, at once
+    if plan.device.startswith("cuda:"):
+        raise ValueError("Ray gives each replica a GPU of its own: pass --device cuda")
     cluster = connect(address, cpus=replicas * ((plan.threads or 1) + 1))
+    gpus = replicas if plan.device == "cuda" else 0
+    if (found := cluster.cluster_resources().get("GPU", 0)) < gpus:
+        raise ValueError(f"{gpus} replicas need {gpus} GPUs, but there are {found:g}: use fewer")
     # Not before: a cluster listens on loopback only if Ray was told so when it was imported.
     from ray import serve
     from ray.serve.schema import LoggingConfig
 
     from dab.serve.replicas import APPLICATION, deployed
 
-    stop = threading.Event()
+    if serve.status().proxies:
+        raise ValueError(
+            f"Ray Serve runs on {address} already and would keep its host and port: stop it first"
+        )
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, signal.default_int_handler)  # also while it deploys
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
-    serve.start("EveryNode", {"host": host, "port": port}, logging_config=quiet)
     try:
-        serve.run(
-            deployed(
-                plan,
-                served,
-                replicas=replicas,
-                token=token,
-                hosts=(host.lower(),),
-                imports=imports,
-                log_level=log_level,
-            ),
-            name=APPLICATION,
-            route_prefix="/",
-        )
-        print(f"Serving {plan.model} on http://{host}:{port}/ (press Ctrl-C to stop)", flush=True)
-        stop.wait()
+        with suppress(KeyboardInterrupt):
+            serve.start("EveryNode", {"host": host, "port": port}, logging_config=quiet)
+            serve.run(
+                deployed(
+                    plan,
+                    served,
+                    replicas=replicas,
+                    token=token,
+                    hosts=(host.lower(),),
+                    imports=imports,
+                    log_level=log_level,
+                ),
+                name=APPLICATION,
+                route_prefix="/",
+            )
+            print(
+                f"Serving {plan.model} on http://{host}:{port}/ (press Ctrl-C to stop)", flush=True
+            )
+            threading.Event().wait()
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the end must save
         serve.delete(APPLICATION)  # waits until the replicas have saved
-        if address is None:
-            serve.shutdown()  # type: ignore[no-untyped-call]
+        serve.shutdown()  # type: ignore[no-untyped-call]
         cluster.shutdown()

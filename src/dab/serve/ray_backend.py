@@ -61,6 +61,7 @@ class RayBackend(Backend):
 
     async def forget(self, stream: str) -> None:
         await self._ask(stream, "forget")
+        await self._everywhere(self._streams, "forgotten", stream)
 
     async def overview(self) -> Overview:
         found: list[Overview] = await self._everywhere(self._streams, "overview")

@@ -76,6 +76,9 @@ class Streams:
     async def forget(self, stream: str) -> None:
         await self.service.forget(stream)
 
+    async def forgotten(self, stream: str) -> None:
+        self.service.forgotten(stream)
+
     async def let_go(self, stream: str, owner: str) -> None:
         if owner == self.id:
             await self.service.let_go(stream)

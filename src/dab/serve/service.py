@@ -111,7 +111,7 @@ class Service(Backend):
         return generate_latest(self.metrics.registry)
 
     async def details(self, stream: str) -> dict[str, Any]:
-        return await self.ask(lambda fleet: _details(fleet, stream))
+        return await self.ask(lambda fleet: self._details(fleet, stream))
 
     async def forget(self, stream: str) -> None:
         await self.ask(lambda fleet: self._forget(fleet, stream))
@@ -197,20 +197,19 @@ class Service(Backend):
         else:
             self.metrics.save_seconds.observe(time.monotonic() - started)
 
-
-def _details(fleet: Fleet, stream: str) -> dict[str, Any]:
-    if stream not in fleet:
-        raise UnknownStreamError(f"there is no stream {stream!r}")
-    one = fleet.stream(stream)
-    health, buffer = one.health, one.buffer
-    held = [] if buffer is None else buffer.labels
-    return {
-        "stream": stream,
-        "status": one.status,
-        "health": None if health is None else asdict(health),
-        "totals": asdict(one.totals),
-        "buffer": {
-            "images": len(held),
-            "classes": dict(Counter(held).most_common()),
-        },
-    }
+    def _details(self, fleet: Fleet, stream: str) -> dict[str, Any]:
+        if stream not in fleet:
+            raise UnknownStreamError(f"there is no stream {stream!r}")
+        one = fleet.stream(stream)
+        health, buffer = one.health, one.buffer
+        held = [] if buffer is None else buffer.labels
+        return {
+            "stream": stream,
+            "status": one.status,
+            "health": None if health is None else asdict(health),
+            "totals": asdict(one.totals),
+            "buffer": {
+                "images": len(held),
+                "classes": dict(Counter(held).most_common()),
+            },
+        }

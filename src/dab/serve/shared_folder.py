@@ -5,7 +5,7 @@ a file with the id of that replica. Another one takes the stream over only if th
 or if the lease of the replica in it is void: it has expired, or its process died on this machine.
 
 A replica that was stopped for longer than its lease may come back and still have copies of streams
-that belong to others now. So whether a stream is still its own is read again when the lease was not
+that belong to others now. So whether a stream is still its own is read again once the lease was not
 renewed in time, and before every write, under the same lock under which streams are taken over.
 """
 
@@ -55,7 +55,7 @@ class SharedFolder(Shelf):
         path = shareable(folder)
         super().__init__(path)
         self.id = uuid.uuid4().hex[:12]
-        self.held: set[str] = set()
+        self.held: dict[str, int] = {}  # lapses of the lease when ownership was last read
         self._claims = path / "claims"
         for part in ("replicas", "streams", "locks"):
             (self._claims / part).mkdir(parents=True, exist_ok=True)
@@ -65,34 +65,45 @@ class SharedFolder(Shelf):
 
     def owns(self, stream: str) -> bool:
         """Whether a stream that was taken is still this replica's."""
-        if self._lease.is_current:
-            return stream in self.held
+        if stream not in self.held:
+            return False
+        lapses = self._lease.lapses  # before reading: a later one is noticed next time
+        if self._lease.is_current and self.held[stream] == lapses:
+            return True
         with self._locked(stream):
-            return stream in self.held and self._owner(stream) == self.id
+            is_own = self._owner(stream) == self.id
+        if is_own:
+            self.held[stream] = lapses
+        else:
+            del self.held[stream]
+        return is_own
 
     def take(self, stream: str) -> None:
         """Make a stream this replica's; `HeldError` if it belongs to another one."""
         if self.owns(stream):
             return
+        lapses = self._lease.lapses
         with self._locked(stream):
             owner = self._owner(stream)
             if owner not in (None, self.id) and self._is_alive(owner):
                 raise HeldError(stream, owner)
             files.write(self._claim(stream), self.id)
-        self.held.add(stream)
+        self.held[stream] = lapses
 
     def release(self, stream: str) -> None:
         """Let others have a stream, whose state has been written."""
         with self._locked(stream):
             if self._owner(stream) == self.id:
                 self._claim(stream).unlink()
-        self.held.discard(stream)
+        self.held.pop(stream, None)
 
     def close(self) -> None:
         """Let others have everything."""
-        for stream in [*self.held]:
-            self.release(stream)
-        self._lease.release()
+        try:
+            for stream in [*self.held]:
+                self.release(stream)
+        finally:
+            self._lease.release()
 
     def write(self, stream: str, state: Any) -> None:
         with self._locked(stream):
@@ -110,7 +121,7 @@ class SharedFolder(Shelf):
             logger.warning(
                 "%s: another replica has taken it over", otherwise, extra={"stream": stream}
             )
-            self.held.discard(stream)
+            self.held.pop(stream, None)
         return owner == self.id
 
     def _claim(self, stream: str) -> Path:

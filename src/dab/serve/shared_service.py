@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Any
 
 from prometheus_client.core import Metric
 
@@ -14,6 +16,8 @@ from dab.serve.service import Service
 from dab.serve.shared_folder import SharedFolder
 
 __all__ = ["SharedService"]
+
+logger = logging.getLogger("dab.serve")
 
 
 class SharedService(Service):
@@ -39,6 +43,10 @@ class SharedService(Service):
         """Save a stream, and leave it to others."""
         await self.ask(lambda fleet: self._put_aside(fleet, stream))
 
+    def forgotten(self, stream: str) -> None:
+        """Another one has forgotten a stream."""
+        self.saved.discard(stream)
+
     def collect(self) -> list[Metric]:
         """All metrics."""
         return list(self.metrics.registry.collect())
@@ -53,6 +61,13 @@ class SharedService(Service):
         for request in requests:
             self._take(self._fleet, request.stream)
         return super()._predict(requests)
+
+    def _details(self, fleet: Fleet, stream: str) -> dict[str, Any]:
+        self._take(fleet, stream)  # the owner knows more than the folder
+        try:
+            return super()._details(fleet, stream)
+        finally:
+            self._release()
 
     def _forget(self, fleet: Fleet, stream: str) -> None:
         self._take(fleet, stream)
@@ -77,8 +92,12 @@ class SharedService(Service):
 
     def _release(self) -> None:
         """Leave to others what is no longer in memory."""
-        for stream in (self._folder.held | self.statuses.keys()) - set(self._fleet.streams):
-            self._folder.release(stream)
+        for stream in (self._folder.held.keys() | self.statuses.keys()) - {*self._fleet.streams}:
+            try:
+                self._folder.release(stream)
+            except OSError:  # of the file system, which must not end the model's thread
+                logger.exception("could not be released", extra={"stream": stream})
+                continue  # until the next batch
             self._unsaved.pop(stream, None)
             if self.statuses.pop(stream, None) is not None:
                 self.saved.add(stream)

@@ -67,6 +67,7 @@ class Claim:
 
     def __init__(self, folder: Location, owner: Owner) -> None:
         self._folder, self._owner = folder, owner
+        self.lapses = 0  # renewals that came too late: others may have acted before them
         self._closed = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._renewing.start()
@@ -92,13 +93,22 @@ class Claim:
 
     def _renew(self) -> None:
         while not self._closed.wait(LEASE / 4):
-            with suppress(OSError), _locked(self._folder):  # failing once is no reason to stop
-                if not self._is_ours():
+            with suppress(OSError):  # failing once is no reason to stop
+                if not self._renew_once():
                     logger.warning("%s was taken over: did this process sleep?", self._folder)
                     return
-                renewed = replace(self._owner, expires=time.time() + LEASE)
-                _write(self._folder, renewed)
-                self._owner = renewed
+
+    def _renew_once(self) -> bool:
+        """False if it is not ours any more."""
+        with _locked(self._folder):
+            if not self._is_ours():
+                return False
+            renewed = replace(self._owner, expires=time.time() + LEASE)
+            _write(self._folder, renewed)
+            if not self.is_current:
+                self.lapses += 1  # before it is current again
+            self._owner = renewed
+            return True
 
     def _is_ours(self) -> bool:
         found = holder(self._folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import subprocess
 import sys
@@ -15,7 +16,6 @@ import pytest
 import torch
 
 import dab
-from dab.benchmark.running.claims import Claim
 from dab.fleet import Fleet
 from dab.serve.errors import HeldError, UnknownStreamError
 from dab.serve.limits import Limits
@@ -30,9 +30,7 @@ IMAGES = stream((40,), 0)[0]
 class Replica:
     """A service with its own copy of the model."""
 
-    def __init__(
-        self, folder: Path, *, save_every: int = 1000, in_memory: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, in_memory: int | None = None) -> None:
         self.folder = SharedFolder(str(folder))
         self.fleet = Fleet(
             net("layernorm").eval(), "dab", folder=self.folder, limit=in_memory, **OPTIONS
@@ -67,13 +65,20 @@ def expected() -> list[torch.Tensor]:
     return [adapter(image[None]) for image in IMAGES]
 
 
-def pause(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if its machine had slept: others see an old lease, and it knows that it is late."""
+def pause(replica: Replica) -> None:
+    """As if its machine slept: its lease expires."""
+    lease = replica.folder._lease
+    lease._closed.set()
+    lease._renewing.join()
+    lease._owner = dataclasses.replace(lease._owner, expires=0.0)
     file = replica.folder.folder / "claims" / "replicas" / replica.folder.id / "claim.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "expires": 0.0}))
-    lease = replica.folder._lease
-    is_current = property(lambda self: self is not lease)
-    monkeypatch.setattr(Claim, "is_current", is_current)
+
+
+def wake(replica: Replica) -> None:
+    """Its lease is renewed, late."""
+    assert replica.folder._lease._renew_once()
+    assert replica.folder._lease.is_current
 
 
 def test_a_stream_moves_with_all_it_has_learned(replicas, expected):
@@ -114,6 +119,17 @@ def test_what_is_put_aside_is_free(tmp_path):
             other.predict("cam-2", 1)
 
 
+def test_only_the_owner_describes_a_stream(replicas):
+    one, other = replicas
+    one.predict("cam-1", 0)
+    with pytest.raises(HeldError):
+        asyncio.run(other.service.details("cam-1"))
+    assert asyncio.run(one.service.details("cam-1"))["totals"]["samples"] == 1
+    with pytest.raises(UnknownStreamError):
+        asyncio.run(one.service.details("nobody"))
+    other.predict("nobody", 0)
+
+
 def test_only_the_owner_forgets_a_stream(replicas):
     one, other = replicas
     one.predict("cam-1", 0)
@@ -137,34 +153,40 @@ def test_the_streams_of_a_dead_process_are_free(tmp_path):
         one.predict("cam-1", 0)
 
 
+@pytest.mark.parametrize("awake", [False, True])
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_replica_that_slept_does_not_overwrite_what_another_one_has_learned(
-    replicas, expected, monkeypatch, is_back
+    replicas, expected, is_back, awake
 ):
     one, other = replicas
     for number in range(25):
         one.predict("cam-1", number)
     one.fleet.save()
     one.predict("cam-1", 25)  # learned, and lost
-    pause(one, monkeypatch)
+    pause(one)
     for number in range(25, 35):
         assert torch.allclose(other.predict("cam-1", number), expected[number], atol=1e-5)
+    if awake:
+        wake(one)
     if is_back:  # the other one has put it aside: the first has an old copy of a free stream
         other.let_go("cam-1")
         assert torch.allclose(one.predict("cam-1", 35), expected[35], atol=1e-5)
         return
-    one.fleet.save()
     with pytest.raises(HeldError):
         one.predict("cam-1", 26)
+    one.fleet.save()
     assert "cam-1" not in one.fleet.streams
     other.let_go("cam-1")
     assert other.fleet.stream("cam-1").totals.samples == 35
 
 
-def test_a_replica_that_slept_keeps_what_nobody_took(replicas, expected, monkeypatch):
+@pytest.mark.parametrize("awake", [False, True])
+def test_a_replica_that_slept_keeps_what_nobody_took(replicas, expected, awake):
     one, _ = replicas
     one.predict("cam-1", 0)
-    pause(one, monkeypatch)
+    pause(one)
+    if awake:
+        wake(one)
     assert torch.allclose(one.predict("cam-1", 1), expected[1], atol=1e-5)
     one.let_go("cam-1")
     assert (one.folder.folder / "cam-1.pt").exists()
