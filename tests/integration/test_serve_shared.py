@@ -119,26 +119,22 @@ def test_what_is_put_aside_is_free(tmp_path):
             other.predict("cam-2", 1)
 
 
-def test_only_the_owner_describes_a_stream(replicas):
+def test_only_the_owner_describes_and_forgets_a_stream(replicas):
     one, other = replicas
     one.predict("cam-1", 0)
-    with pytest.raises(HeldError):
-        asyncio.run(other.service.details("cam-1"))
+    for ask in (other.service.details, other.service.forget):
+        with pytest.raises(HeldError):
+            asyncio.run(ask("cam-1"))
     assert asyncio.run(one.service.details("cam-1"))["totals"]["samples"] == 1
-    with pytest.raises(UnknownStreamError):
-        asyncio.run(one.service.details("nobody"))
-    other.predict("nobody", 0)
-
-
-def test_only_the_owner_forgets_a_stream(replicas):
-    one, other = replicas
-    one.predict("cam-1", 0)
-    with pytest.raises(HeldError):
-        asyncio.run(other.service.forget("cam-1"))
     asyncio.run(one.service.forget("cam-1"))
     other.predict("cam-1", 0)
+
+
+@pytest.mark.parametrize("asked", ["details", "forget"])
+def test_asking_for_an_unknown_stream_leaves_its_name_free(replicas, asked):
+    one, other = replicas
     with pytest.raises(UnknownStreamError):
-        asyncio.run(one.service.forget("nobody"))
+        asyncio.run(getattr(one.service, asked)("nobody"))
     other.predict("nobody", 0)
 
 

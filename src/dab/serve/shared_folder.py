@@ -1,8 +1,8 @@
 """A folder of states that several replicas share: each stream belongs to one of them at a time.
 
-Each replica holds a lease, a small file that it renews. A stream that is in a replica's memory has
-a file with the id of that replica. Another one takes the stream over only if there is no such file,
-or if the lease of the replica in it is void: it has expired, or its process died on this machine.
+Each replica holds a lease, a small file that it renews. A stream in the memory of a replica has a
+claim, a file with the id of that replica. Another replica may take the stream only if it has no
+claim, or if the lease of its owner is void: expired, or of a process that died on this machine.
 
 A replica that was stopped for longer than its lease may come back and still have copies of streams
 that belong to others now. So whether a stream is still its own is read again once the lease was not
