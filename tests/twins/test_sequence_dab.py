@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import dab
 from dab.outputs import Markov
 from dab.testing import same
 from tests.support.nets import net, stream
+from tests.support.slow.comparison import SlowComparison
 
 # What Sequence DAB asks of DAB.
 OPTIONS = {
@@ -70,9 +72,29 @@ def test_answers_are_corrected_once():
 
 
 class VariedDAB(dab.DAB):
-    """A DAB that waits for classes, spreads its predictions, and shortens its steps."""
+    """A DAB that waits for classes, spreads its predictions, and shortens its steps.
 
-    shortened = 0
+    It compares its predictions with those of a copy of the source model.
+    """
+
+    shortened = averaged = 0
+    does_harm = False
+
+    def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
+        if not self.totals.updates:
+            return super().adapt(images, logits)
+        y, z = logits.softmax(dim=1), self.source_model(images).softmax(dim=1)
+        self.compared.add(y, z)
+        opinion = self.compared.opinion(128)
+        self.does_harm = opinion["added_error"] > 1.5 * opinion["uncertainty"]
+        if self.does_harm:
+            return logits  # and begin again with the same images
+        if opinion["added_error"] > 0:
+            self.averaged += 1
+            rows = zip(y.tolist(), z.tolist(), strict=True)
+            means = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in rows]
+            logits = torch.tensor(means, dtype=logits.dtype).log()
+        return super().adapt(images, logits)
 
     def is_due(self) -> bool:
         seen: list[int] = []
@@ -91,7 +113,7 @@ class VariedDAB(dab.DAB):
     def step(self, images: Tensor, logits: Tensor, loss: Tensor) -> bool:
         old = [value.detach().clone() for value in self.trained.parameters]
         stepped = super().step(images, logits, loss)
-        y, z = logits.detach().softmax(dim=1).tolist(), self.model(images).softmax(dim=1).tolist()
+        y, z = (p.softmax(dim=1).tolist()[::4] for p in (logits.detach(), self.model(images)))
         pairs = [pair for rows in zip(y, z, strict=True) for pair in zip(*rows, strict=True)]
         moved = sum(a * math.log(a / b) for a, b in pairs) / len(y)
         unsure = sum(-a * math.log(a) for row in y for a in row) / len(y)
@@ -117,36 +139,77 @@ def domains(seed: int, sizes: list[int]) -> list[Tensor]:
 
 def new_twin(old: dab.DAB | None = None) -> VariedDAB:
     """A DAB that has learned nothing."""
-    twin = VariedDAB(net("layernorm").double(), **OPTIONS, output="batch_prior")
+    model = net("layernorm").double()
+    source = deepcopy(model)
+    twin = VariedDAB(model, **OPTIONS, output="batch_prior")
+    twin.source_model, twin.compared = source.eval(), SlowComparison()
     if old is not None:
         twin.generator.set_state(old.generator.get_state())
     return twin
 
 
-@settings(max_examples=6, deadline=None)
-@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(40, 48), min_size=2, max_size=3))
-def test_each_domain_is_a_dab_of_its_own(seed, sizes):
-    adapter = dab.create(
+def check_against_twins(adapter: dab.Adapter, batches: list[Tensor], shifts: list[int]) -> list:
+    """Returns all twins: another one from each shift on, and where adapting does harm."""
+    twins = [new_twin()]
+    for number, images in enumerate(batches):
+        if number in shifts:
+            twins.append(new_twin(twins[-1]))
+        expected = twins[-1](images)
+        if twins[-1].does_harm:
+            twins.append(new_twin(twins[-1]))
+            expected = twins[-1](images)
+        twin = twins[-1]
+        torch.testing.assert_close(adapter(images), expected, rtol=0, atol=1e-7)
+        assert adapter.last.restarted == (number > 0 and twin.totals.calls == 1)
+        assert adapter.last.updated == twin.last.updated
+        for own, other in zip(adapter.trained.parameters, twin.trained.parameters, strict=True):
+            torch.testing.assert_close(own, other, rtol=0, atol=1e-9)
+        assert adapter.buffer.labels == twin.buffer.labels
+    assert adapter.totals.restarts == len(twins) - 1
+    assert adapter.totals.updates > 0
+    assert any(twin.shortened for twin in twins)
+    return twins
+
+
+def new_adapter(**options: float) -> dab.Adapter:
+    return dab.create(
         "sequence_dab",
         net("layernorm").double(),
         capacity=12,
         batch_size=12,
         output="batch_prior",  # which relies on the order from the start
+        **options,
     )
-    twin = new_twin()
-    for number, images in enumerate(domains(seed, sizes)):
-        shifted = number % 12 == 0 and number > 0
-        if shifted:
-            twin = new_twin(twin)
-        torch.testing.assert_close(adapter(images), twin(images), rtol=0, atol=1e-7)
-        assert adapter.last.restarted == shifted
-        assert adapter.last.updated == twin.last.updated
-        for own, other in zip(adapter.trained.parameters, twin.trained.parameters, strict=True):
-            torch.testing.assert_close(own, other, rtol=0, atol=1e-9)
-        assert adapter.buffer.labels == twin.buffer.labels
-    assert adapter.totals.restarts == len(sizes) - 1
-    assert adapter.totals.updates > 0
-    assert twin.shortened > 0
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(40, 48), min_size=2, max_size=3))
+def test_each_domain_is_a_dab_of_its_own(seed, sizes):
+    shifts = [12 * number for number in range(1, len(sizes))]
+    check_against_twins(new_adapter(), domains(seed, sizes), shifts)
+
+
+def test_it_averages_and_starts_over_where_adapting_does_harm():
+    twins = check_against_twins(new_adapter(), domains(0, [44] * 3), [12, 24])
+    assert any(twin.averaged for twin in twins)
+    assert sum(twin.does_harm for twin in twins) > 1
+
+
+@pytest.mark.parametrize("size", [1, 40])
+def test_the_budget_also_limits_what_the_source_predicts(size, monkeypatch):
+    adapter, compared = new_adapter(budget=0.25), []
+
+    def as_source(images: Tensor) -> Tensor:
+        compared.append(len(images))
+        return dab.Adapter.as_source(adapter, images)
+
+    monkeypatch.setattr(adapter, "as_source", as_source)
+    possible = 0
+    for images in domains(0, [40] * 2):
+        for part in images.split(size):
+            possible += len(part) if adapter.memory and adapter.memory.updates else 0
+            adapter(part)
+    assert 0.2 * possible < sum(compared) <= 0.25 * possible
 
 
 def test_a_long_run_gets_one_update_per_class_until_there_are_enough():

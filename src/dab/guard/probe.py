@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dab.parts.functional import evenly_spaced
 from dab.parts.schema import Number, take
 from dab.parts.transaction import Recorded
 
@@ -55,7 +56,7 @@ class Probe(Recorded):
         if count < min(images, FEWEST):
             return torch.arange(0)
         self._regular -= count
-        return ((torch.arange(count) + 0.5) * (images / count)).long()
+        return evenly_spaced(count, images)
 
     def looks_back(self, images: int, close: bool) -> bool:
         """Whether to predict so many old images again, at once for a close look."""

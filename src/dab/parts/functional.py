@@ -9,10 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
+    "averaged",
     "certainty",
     "cross_entropy",
     "diversity",
     "entropy",
+    "evenly_spaced",
     "follow",
     "generalized_cross_entropy",
     "likelihood_ratio",
@@ -31,6 +33,26 @@ def _at_least_float32(logits: Tensor) -> Tensor:
 def probabilities(logits: Tensor) -> Tensor:
     """Softmax over the classes, in float32 or wider, without a gradient."""
     return _at_least_float32(logits.detach()).softmax(dim=1)
+
+
+def averaged(logits: Tensor, others: Tensor) -> Tensor:
+    """The logarithm of the mean of two softmaxes.
+
+    >>> averaged(torch.tensor([[0.0, 9.0]]), torch.tensor([[9.0, 0.0]])).exp()
+    tensor([[0.5000, 0.5000]])
+    """
+    both = (_at_least_float32(z).log_softmax(dim=1) for z in (logits, others))
+    return (torch.logaddexp(*both) - math.log(2)).to(logits)
+
+
+def evenly_spaced(count: int, total: int) -> Tensor:
+    """Positions of `count` items, at most all, evenly spaced among `total`.
+
+    >>> evenly_spaced(2, 8), evenly_spaced(9, 3)
+    (tensor([2, 6]), tensor([0, 1, 2]))
+    """
+    count = min(count, total)
+    return ((torch.arange(count) + 0.5) * (total / max(count, 1))).long()
 
 
 def entropy(logits: Tensor) -> Tensor:
