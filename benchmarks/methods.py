@@ -23,6 +23,7 @@ from benchmarks.batch_norm import Domain, error, streams
 from dab.cli import measured
 from dab.cli.measured import Measured
 from dab.data.cache import cache_folder
+from dab.data.corruptions import HELD_OUT
 from dab.models.zoo import load
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -79,7 +80,7 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # of EATA without source images, and of single images
     warnings.simplefilter("ignore")
-    orders = streams(chosen.samples, chosen.cache)
+    orders = streams(chosen.samples, HELD_OUT, chosen.cache)
     print(f"| {' | '.join([*FACTS, *NUMBERS])} |")
     print(f"| {' | '.join(['---'] * len(FACTS) + ['---:'] * len(NUMBERS))} |")
     table = measured.read() if measured.FILE.exists() else {}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import dab
 from dab.outputs import Markov
+from dab.parts.snapshot import restore, snapshot
 from dab.testing import same
 from tests.support.nets import net, stream
 from tests.support.slow.comparison import SlowComparison
@@ -91,8 +92,11 @@ class VariedDAB(dab.DAB):
             return logits  # and begin again with the same images
         if opinion["added_error"] > 0:
             self.averaged += 1
-            rows = zip(y.tolist(), z.tolist(), strict=True)
-            means = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in rows]
+            scales = logits.exp().sum(dim=1).tolist()
+            rows = zip(y.tolist(), z.tolist(), scales, strict=True)
+            means = [
+                [(p + q) / 2 * total for p, q in zip(a, b, strict=True)] for a, b, total in rows
+            ]
             logits = torch.tensor(means, dtype=logits.dtype).log()
         return super().adapt(images, logits)
 
@@ -113,7 +117,7 @@ class VariedDAB(dab.DAB):
     def step(self, images: Tensor, logits: Tensor, loss: Tensor) -> bool:
         old = [value.detach().clone() for value in self.trained.parameters]
         stepped = super().step(images, logits, loss)
-        y, z = (p.softmax(dim=1).tolist()[::4] for p in (logits.detach(), self.model(images)))
+        y, z = (p.softmax(dim=1).tolist() for p in (logits.detach(), self.model(images)))
         pairs = [pair for rows in zip(y, z, strict=True) for pair in zip(*rows, strict=True)]
         moved = sum(a * math.log(a / b) for a, b in pairs) / len(y)
         unsure = sum(-a * math.log(a) for row in y for a in row) / len(y)
@@ -205,11 +209,81 @@ def test_the_budget_also_limits_what_the_source_predicts(size, monkeypatch):
 
     monkeypatch.setattr(adapter, "as_source", as_source)
     possible = 0
-    for images in domains(0, [40] * 2):
+    for images in domains(0, [40])[:8]:
         for part in images.split(size):
             possible += len(part) if adapter.memory and adapter.memory.updates else 0
             adapter(part)
     assert 0.2 * possible < sum(compared) <= 0.25 * possible
+
+
+@pytest.mark.parametrize(("kind", "batch_size"), [("layernorm", 64), ("batchnorm", 64)])
+def test_a_step_of_no_length_is_not_shortened(kind, batch_size, monkeypatch):
+    """What is checked is the step, not the statistics of another batch."""
+    adapter = dab.create(
+        "sequence_dab", net(kind).double(), capacity=64, batch_size=batch_size, lr=1e-9
+    )
+    ensemble, shortened = adapter.trained.ensemble, []
+    monkeypatch.setattr(
+        adapter.trained,
+        "ensemble",
+        lambda keep, others=None: (shortened.append(others is not None), ensemble(keep, others)),
+    )
+    for images in domains(0, [44]):
+        adapter(images)
+    assert adapter.totals.updates > 3
+    assert shortened
+    assert not any(shortened)
+
+
+def test_every_fourth_image_shows_how_far_a_step_goes(monkeypatch):
+    adapter, sizes = new_adapter(), []
+    run = adapter.run
+    monkeypatch.setattr(
+        adapter, "run", lambda images, *p: (sizes.append(len(images)), run(images, *p))[1]
+    )
+    images, logits = domains(0, [44])[0], torch.zeros(44, 6, dtype=torch.float64)
+    adapter(images)
+    for size in (2, 8, 16, 44):
+        loss = sum(value.sum() for value in adapter.trained.parameters)
+        with torch.no_grad():
+            adapter.step(images[:size], logits[:size], loss)
+    assert sizes[-4:] == [2, 8, 8, 11]
+
+
+def test_the_source_answers_where_statistics_do_harm():
+    model = net("batchnorm").double()
+    source = deepcopy(model).eval()
+    adapter = dab.create(
+        "sequence_dab", model, capacity=12, batch_size=8, lr=1e-12, output="batch_prior"
+    )
+    harms = 0
+    for number, images in enumerate(domains(0, [44] * 3)):
+        adapter(images)
+        if adapter.last.restarted and number not in (12, 24):  # where the images change
+            harms += 1
+            torch.testing.assert_close(adapter.uncorrected, source(images))
+    assert harms > 3
+
+
+def test_the_window_is_as_long_for_single_images():
+    adapter = new_adapter(budget=0.25)
+    for images in domains(0, [44])[:12]:
+        for image in images.split(1):
+            adapter(image)
+    opinion = adapter.memory.comparison.opinion(round(128 / 0.25))
+    assert opinion is None or opinion.samples <= 129
+
+
+def test_a_comparison_with_other_classes_is_refused():
+    adapter = new_adapter()
+    for images in domains(0, [44])[:10]:
+        adapter(images)
+    saved = snapshot(adapter.memory)
+    restore(adapter.begin(6), saved, 6)
+    columns = saved["comparison"]["rows"]["columns"]
+    columns[0] = columns[0][:, :-1]
+    with pytest.raises(ValueError, match="another number of classes"):
+        restore(adapter.begin(6), saved, 6)
 
 
 def test_a_long_run_gets_one_update_per_class_until_there_are_enough():

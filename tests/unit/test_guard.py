@@ -431,6 +431,22 @@ def test_a_snapshot_that_has_unlearned_the_past_is_not_returned_to():
     assert float(torch.stack([value.abs().sum() for value in values(adapter)]).sum()) > 0
 
 
+def test_a_method_that_starts_over_leaves_nothing_to_return_to():
+    adapter = dab.create("sequence_dab", net("layernorm"), capacity=12, batch_size=8, guard=True)
+    first, second = stream((40,) * 8, seed=1), stream((40,) * 8, seed=2)
+    for images in first:
+        adapter(images)
+    adapter.guard.snapshots.take(adapter)
+    for images in second:
+        adapter(0.5 + (images - 0.5) / 8)  # a shift
+        if adapter.last.restarted:
+            break
+    assert adapter.last.restarted
+    assert len(adapter.guard.snapshots) == 0
+    assert len(adapter.guard.references) <= adapter.last.compared
+    assert adapter.health.state == "healthy"
+
+
 def test_repeated_failures_go_back_to_the_source():
     adapter = guarded(Guard(share=1.0))
     source = values(adapter)

@@ -132,6 +132,11 @@ class Guard(Recorded):
             return answer
         count = len(batch)
         self._images += count
+        if adapter.last.restarted:  # by itself: what it learned before is not to be kept
+            self.snapshots.clear()
+            self.references = References()
+            self._forget_weights(adapter)
+            self.decision.become("healthy", self._images)
         self.failures.follow(adapter.last.skipped)
         self._measure(adapter, count)
         due = self.snapshots.follow(count) and self.probe.ample
@@ -262,14 +267,17 @@ class Guard(Recorded):
         else:
             self._return(adapter, back)
         adapter.last.rolled_back = True
-        # What is known is about other weights: look closely until they have proved themselves.
-        self.comparison.clear()
-        for drift in (self.drift, self.answering):
-            drift.clear(adapter.trained.distance())
-        self.probe.refill()
+        self._forget_weights(adapter)
+        self.probe.refill()  # to look closely until the weights have proved themselves
         self.failures.follow(False)
         self.decision.become("suspicious", self._images)
         return True
+
+    def _forget_weights(self, adapter: Adapter) -> None:
+        """What the stream has shown is about other weights than the present ones."""
+        self.comparison.clear()
+        for drift in (self.drift, self.answering):
+            drift.clear(adapter.trained.distance())
 
     def _return(self, adapter: Adapter, back: int) -> None:
         """To the snapshot so many steps back, or an earlier one that remembers the past."""

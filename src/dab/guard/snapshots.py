@@ -59,6 +59,10 @@ class Snapshots(Recorded):
         """Remember the adapter as it is, and forget the oldest if there are too many."""
         self._held = (*self._held, take_snapshot(adapter))[-self.capacity :]
 
+    def clear(self) -> None:
+        """Forget all; the next one is due as if it were the first."""
+        self._held, self._since = (), 0
+
     def restore(self, adapter: Adapter, back: int) -> bool:
         """Return to the snapshot this many steps back, 1 being the latest, and drop later ones.
 

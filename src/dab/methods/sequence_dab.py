@@ -30,9 +30,10 @@ from dab.registry import register
 
 __all__ = ["SequenceDAB"]
 
-LOOKED = 128  # images that are compared with the source model before an opinion is out of date
+WINDOW = 128  # compared images that tell whether adapting does harm
+FEWEST = 32  # of these, before anything is done about it
 SURE = 1.5  # standard errors by which adapting must seem harmful
-CHECKED = 4  # every so many images of a batch show how far a step has gone
+CHECKED = 4  # every fourth image of a batch shows how far a step has gone, eight at least
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Memory(DABMemory):
     shifts: ShiftDetector
     budget: Budget
     comparison: Comparison  # with the source model
-    looks: Annotated[float, Range(0, 1)] = 0.0  # a part of an image to compare, saved up
+    to_compare: Annotated[float, Range(0, 1)] = 0.0  # the part of an image that is saved up
     updates: int = 0  # since it started over
     is_ordered: bool = False  # adaptation has started over because the order is relied on
 
@@ -64,10 +65,11 @@ class SequenceDAB(DAB):
       statistics and buffer return to the start: what was learned from noise is wrong for blur, and
       a buffer full of noise keeps teaching it. The same happens when the prior begins to rely on
       the order, because the labels before were guesses.
-    - Images are also predicted by the source model. From both predictions the error that adapting
-      adds is estimated, e with standard error s, over the last 128 of them; see
-      `dab.guard.signals.Opinion`. If e > 0, both are averaged. If e > 1.5 s, adapting does harm,
-      and it starts over: after a shift that images do not show, or if there is nothing to gain.
+    - The source model predicts the images too. From both predictions the error that adapting adds
+      is estimated, e with standard error s, over the last 128 images or the last call; see
+      `dab.guard.signals.Opinion`. If e > 0, the two predictions are averaged. If e > 1.5 s,
+      adapting does harm: the source model answers, and adaptation starts over. The shift
+      detector may have missed a shift, or there is nothing to gain.
     - It updates after every N/4 admitted images, as soon as the buffer has two classes. Until it
       has as many as DAB waits for, there is one update per class: more of them in a long run of
       one class would teach that class. Single images are compared with a running mean, so that
@@ -76,8 +78,8 @@ class SequenceDAB(DAB):
       be predicted as one class.
     - A step is shortened until it changes predictions little compared with how uncertain they are:
       with y before and y' after the step, mean_i KL(y_i || y'_i) <= (trust mean_i H(y_i))^2, over
-      every fourth image. So a large learning rate does no harm, and a model that is sure is left
-      alone.
+      every fourth image of the batch. So a large learning rate does no harm, and a model that is
+      sure is left alone.
 
     Args:
         model: any image classifier with normalization layers.
@@ -87,7 +89,8 @@ class SequenceDAB(DAB):
         spread: weight of the second term of the loss.
         trust: how far a step may change predictions.
         budget: average share of calls that may update, spent first after a shift; see
-            `dab.buffers.Budget`. Also the share of images that the source model predicts.
+            `dab.buffers.Budget`. Also the share of images that the source model predicts: the
+            answers to other images are not averaged.
         storage: how the buffer keeps images; see `dab.buffers.ImageStorage`.
         device: where the buffer keeps images (default: the device of the first ones).
         **common: options that methods share; see `dab.common.Training`.
@@ -135,42 +138,44 @@ class SequenceDAB(DAB):
             **buffering,
             shifts=ShiftDetector(),
             budget=Budget(self.budget),
-            comparison=Comparison(),
+            comparison=Comparison(2 * WINDOW),
         )
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         self.memory.budget.earn()
-        to_start_over = self.memory.shifts.notices(images)
-        if not to_start_over and self.memory.updates:
-            logits, to_start_over = self._compare(images, logits)
-        if to_start_over:
+        if self.memory.shifts.notices(images):
             self._start_over()
             logits = self.answer(images)
-            if not torch.isfinite(logits).all():
-                return logits  # the call learns nothing
+        elif self.memory.updates or self.statistics.of_stream:
+            logits = self._compared(images, logits)
+        if not torch.isfinite(logits).all():
+            return logits  # the call learns nothing
         answer = super().adapt(images, logits)
         if self.last.updated:
             self.memory.updates += 1
             self.memory.budget.pay()
         return answer
 
-    def _compare(self, images: Tensor, logits: Tensor) -> tuple[Tensor, bool]:
-        """Averaged with the source model if adapting may do harm; and whether it surely does."""
+    def _compared(self, images: Tensor, logits: Tensor) -> Tensor:
+        """The logits, averaged with the source model's where adapting may do harm.
+
+        Where it surely does, it starts over, and the source model answers.
+        """
         memory: Memory = self.memory
-        memory.looks += self.budget * len(images)
-        chosen = evenly_spaced(int(memory.looks), len(images)).to(images.device)
-        memory.looks -= len(chosen)
-        if not len(chosen):
-            return logits, False
-        source = self.as_source(images[chosen])
+        memory.to_compare += self.budget * len(images)
+        chosen = evenly_spaced(int(memory.to_compare), len(images)).to(images.device)
+        memory.to_compare -= len(chosen)
+        source = self.as_source(images[chosen]) if len(chosen) else logits[:0]
         if not torch.isfinite(source).all():
-            return logits, False
+            source, chosen = logits[:0], chosen[:0]
         memory.comparison.add(probabilities(logits), probabilities(source), chosen.cpu())
-        opinion = memory.comparison.opinion(round(LOOKED / self.budget))
-        assert opinion is not None
-        if opinion.added_error > 0:
-            logits = logits.index_copy(0, chosen, averaged(logits[chosen], source))
-        return logits, opinion.added_error > SURE * opinion.uncertainty
+        opinion = memory.comparison.opinion(round(WINDOW / self.budget))
+        if opinion is None or opinion.samples < FEWEST or opinion.added_error <= 0:
+            return logits
+        if opinion.added_error <= SURE * opinion.uncertainty:
+            return logits.index_copy(0, chosen, averaged(logits[chosen], source))
+        self._start_over()
+        return self.answer(images).index_copy(0, chosen, source)
 
     def pseudo_labels(self, logits: Tensor) -> Tensor:
         """Starts over when these labels, unlike those before, follow the order; once per domain."""
@@ -210,12 +215,13 @@ class SequenceDAB(DAB):
     def step(self, images: Tensor, logits: Tensor, loss: Tensor) -> bool:
         """The divergence grows with the square of the step, so its root says how much to keep.
 
-        A quarter of the images is enough to tell.
+        A few of the images are enough to tell, but not with the statistics of all of them.
         """
         before = [master.detach().clone() for master in self.trained.masters]
         if not super().step(images, logits, loss):
             return False
-        images, logits = images[::CHECKED], logits[::CHECKED].detach()
+        every = 1 if self.statistics.of_stream else max(1, min(CHECKED, len(images) // 8))
+        images, logits = images[::every], logits[::every].detach()
         uncertainty = entropy(logits).mean().item()
         divergence = cross_entropy(logits, self.run(images)).mean().item() - uncertainty
         allowed = (self.trust * uncertainty) ** 2

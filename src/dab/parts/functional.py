@@ -36,13 +36,17 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def averaged(logits: Tensor, others: Tensor) -> Tensor:
-    """The logarithm of the mean of two softmaxes.
+    """Logits of the mean of two softmaxes, with the offset of the first.
 
-    >>> averaged(torch.tensor([[0.0, 9.0]]), torch.tensor([[9.0, 0.0]])).exp()
+    >>> averaged(torch.tensor([[0.0, 9.0]]), torch.tensor([[9.0, 0.0]])).softmax(dim=1)
     tensor([[0.5000, 0.5000]])
+    >>> averaged(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 2.0]]))
+    tensor([[1., 3.]])
     """
-    both = (_at_least_float32(z).log_softmax(dim=1) for z in (logits, others))
-    return (torch.logaddexp(*both) - math.log(2)).to(logits)
+    first, second = _at_least_float32(logits), _at_least_float32(others)
+    offset = first.logsumexp(dim=1, keepdim=True)
+    mean = torch.logaddexp(first, second.log_softmax(dim=1) + offset) - math.log(2)
+    return mean.to(logits)
 
 
 def evenly_spaced(count: int, total: int) -> Tensor:

@@ -44,7 +44,8 @@ class Statistics(RunningStatistics):
     def __init__(self, model: nn.Module, kind: str) -> None:
         super().__init__(model if kind in ("ema", "train") else nn.Identity())
         self.kind = kind
-        self.of_batch = kind in ("batch", "train") and bool(batch_norms(model))
+        self.of_stream = kind != "source" and bool(batch_norms(model))
+        self.of_batch = kind in ("batch", "train") and self.of_stream
         self._source = self._moments
         self._answering = self._training = self._moving = False
 

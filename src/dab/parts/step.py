@@ -18,7 +18,7 @@ class Step:
     updated: bool = False
     skipped: bool = False  # something was not learned, because a number was not finite
     restored: bool = False  # the source weights, because the adapted ones gave no finite answer
-    restarted: bool = False  # adaptation started over: new images, or their order became clear
+    restarted: bool = False  # the method started over by itself: a shift, or it did harm
     loss: float | None = None  # of the update
     compared: int = 0  # samples that the guard let the source model predict too
     rolled_back: bool = False  # by the guard
