@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dab
-from dab.outputs import Markov
+from dab.outputs import BatchPrior, Markov
 from dab.parts.snapshot import restore, snapshot
 from dab.testing import same
 from tests.support.nets import net, stream
@@ -87,7 +87,9 @@ class VariedDAB(dab.DAB):
         y, z = logits.softmax(dim=1), self.source_model(images).softmax(dim=1)
         self.compared.add(y, z)
         opinion = self.compared.opinion(128)
-        self.does_harm = opinion["added_error"] > 1.5 * opinion["uncertainty"]
+        of_classes = self.output.reliance * 0.3**2 / opinion["source_classes"]
+        variance = opinion["uncertainty"] ** 2 + of_classes
+        self.does_harm = opinion["added_error"] > 1.5 * variance**0.5
         if self.does_harm:
             return logits  # and begin again with the same images
         if opinion["added_error"] > 0:
@@ -141,11 +143,22 @@ def domains(seed: int, sizes: list[int]) -> list[Tensor]:
     return batches
 
 
-def new_twin(old: dab.DAB | None = None) -> VariedDAB:
+class Prior(BatchPrior):
+    """The batch prior, which says that it relies on the order to some extent."""
+
+    def __init__(self, reliance: float) -> None:
+        self.share = reliance
+
+    @property
+    def reliance(self) -> float:
+        return self.share
+
+
+def new_twin(reliance: float, old: dab.DAB | None = None) -> VariedDAB:
     """A DAB that has learned nothing."""
     model = net("layernorm").double()
     source = deepcopy(model)
-    twin = VariedDAB(model, **OPTIONS, output="batch_prior")
+    twin = VariedDAB(model, **OPTIONS, output=Prior(reliance))
     twin.source_model, twin.compared = source.eval(), SlowComparison()
     if old is not None:
         twin.generator.set_state(old.generator.get_state())
@@ -154,13 +167,14 @@ def new_twin(old: dab.DAB | None = None) -> VariedDAB:
 
 def check_against_twins(adapter: dab.Adapter, batches: list[Tensor], shifts: list[int]) -> list:
     """Returns all twins: another one from each shift on, and where adapting does harm."""
-    twins = [new_twin()]
+    reliance = adapter.output.reliance
+    twins = [new_twin(reliance)]
     for number, images in enumerate(batches):
         if number in shifts:
-            twins.append(new_twin(twins[-1]))
+            twins.append(new_twin(reliance, twins[-1]))
         expected = twins[-1](images)
         if twins[-1].does_harm:
-            twins.append(new_twin(twins[-1]))
+            twins.append(new_twin(reliance, twins[-1]))
             expected = twins[-1](images)
         twin = twins[-1]
         torch.testing.assert_close(adapter(images), expected, rtol=0, atol=1e-7)
@@ -175,28 +189,38 @@ def check_against_twins(adapter: dab.Adapter, batches: list[Tensor], shifts: lis
     return twins
 
 
-def new_adapter(**options: float) -> dab.Adapter:
-    return dab.create(
-        "sequence_dab",
-        net("layernorm").double(),
-        capacity=12,
-        batch_size=12,
-        output="batch_prior",  # which relies on the order from the start
-        **options,
-    )
+def new_adapter(reliance: float = 0.0, **options: float) -> dab.Adapter:
+    model = net("layernorm").double()
+    options = {"capacity": 12, "batch_size": 12, **options}
+    return dab.create("sequence_dab", model, output=Prior(reliance), **options)
 
 
 @settings(max_examples=6, deadline=None)
-@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(40, 48), min_size=2, max_size=3))
-def test_each_domain_is_a_dab_of_its_own(seed, sizes):
+@given(
+    seed=st.integers(0, 2**31),
+    sizes=st.lists(st.integers(40, 48), min_size=2, max_size=3),
+    reliance=st.sampled_from([0.0, 0.01, 1.0]),
+)
+def test_each_domain_is_a_dab_of_its_own(seed, sizes, reliance):
     shifts = [12 * number for number in range(1, len(sizes))]
-    check_against_twins(new_adapter(), domains(seed, sizes), shifts)
+    check_against_twins(new_adapter(reliance), domains(seed, sizes), shifts)
 
 
 def test_it_averages_and_starts_over_where_adapting_does_harm():
     twins = check_against_twins(new_adapter(), domains(0, [44] * 3), [12, 24])
     assert any(twin.averaged for twin in twins)
     assert sum(twin.does_harm for twin in twins) > 1
+
+
+def test_a_few_classes_in_a_row_say_little_about_the_others():
+    batches, restarts = domains(0, [44] * 3), []
+    for reliance in (0.0, 0.01, 1.0):
+        adapter = new_adapter(reliance)
+        for images in batches:
+            adapter(images)
+        restarts.append(adapter.totals.restarts)
+    assert restarts == sorted(restarts, reverse=True)
+    assert restarts[0] > restarts[-1]
 
 
 @pytest.mark.parametrize("size", [1, 40])
@@ -254,7 +278,7 @@ def test_the_source_answers_where_statistics_do_harm():
     model = net("batchnorm").double()
     source = deepcopy(model).eval()
     adapter = dab.create(
-        "sequence_dab", model, capacity=12, batch_size=8, lr=1e-12, output="batch_prior"
+        "sequence_dab", model, capacity=12, batch_size=8, lr=1e-12, output=Prior(0.0)
     )
     harms = 0
     for number, images in enumerate(domains(0, [44] * 3)):

@@ -261,7 +261,7 @@ def test_single_images_are_compared_regularly():
 
 
 def seen(added_error: float, uncertainty: float = 0.005, samples: int = 128) -> Opinion:
-    return Opinion(samples, 1.0, 0.0, 0.0, 0.0, added_error, uncertainty, 0.5)
+    return Opinion(samples, 1.0, 0.0, 0.0, 1.0, 0.0, added_error, uncertainty, 0.5)
 
 
 def test_states_have_hysteresis():

@@ -61,6 +61,7 @@ class Opinion:
     agreement: float  # share of samples with y_a = y_s
     lost: float  # p_s(y_s) - p_s(y_a)
     gained: float  # p_a(y_a) - p_a(y_s)
+    source_classes: float  # N_s
     lost_classes: float  # log N_s - log N_a, times the share of the stream's classes it shows
     added_error: float  # estimate of error(adapted) - error(source)
     uncertainty: float  # standard error of that estimate from sampling alone
@@ -140,6 +141,7 @@ class Comparison(Recorded):
             agreement=float((y_a == y_s).double().mean()),
             lost=float(lost.mean()),
             gained=float(gained.mean()),
+            source_classes=effective_classes(count_s),
             lost_classes=float(lost_classes.mean()),
             added_error=float(added),
             uncertainty=math.sqrt(squares / (samples + PRIOR) / samples),

@@ -33,6 +33,7 @@ __all__ = ["SequenceDAB"]
 WINDOW = 128  # compared images that tell whether adapting does harm
 FEWEST = 32  # of these, before anything is done about it
 SURE = 1.5  # standard errors by which adapting must seem harmful
+AMONG_CLASSES = 0.3  # standard deviation of the added error from class to class
 CHECKED = 4  # every fourth image of a batch shows how far a step has gone, eight at least
 
 
@@ -69,7 +70,8 @@ class SequenceDAB(DAB):
       is estimated, e with standard error s, over the last 128 images or the last call; see
       `dab.guard.signals.Opinion`. If e > 0, the two predictions are averaged. If e > 1.5 s,
       adapting does harm: the source model answers, and adaptation starts over. The shift
-      detector may have missed a shift, or there is nothing to gain.
+      detector may have missed a shift, or there is nothing to gain. As far as the labels rely on
+      the order, s^2 includes 0.3^2 / N for the N classes that these images show.
     - It updates after every N/4 admitted images, as soon as the buffer has two classes. Until it
       has as many as DAB waits for, there is one update per class: more of them in a long run of
       one class would teach that class. Single images are compared with a running mean, so that
@@ -172,20 +174,27 @@ class SequenceDAB(DAB):
         opinion = memory.comparison.opinion(round(WINDOW / self.budget))
         if opinion is None or opinion.samples < FEWEST or opinion.added_error <= 0:
             return logits
-        if opinion.added_error <= SURE * opinion.uncertainty:
+        # Where labels persist, the window shows few classes and says little about the others.
+        of_classes = self._reliance * AMONG_CLASSES**2 / opinion.source_classes
+        if opinion.added_error <= SURE * math.sqrt(opinion.uncertainty**2 + of_classes):
             return logits.index_copy(0, chosen, averaged(logits[chosen], source))
         self._start_over()
         return self.answer(images).index_copy(0, chosen, source)
 
     def pseudo_labels(self, logits: Tensor) -> Tensor:
         """Starts over when these labels, unlike those before, follow the order; once per domain."""
-        assert self.output is not None
-        before = self.output.reliance
+        before = self._reliance
         labels = super().pseudo_labels(logits)
-        if before <= 0.5 < self.output.reliance and not self.memory.is_ordered:
+        if before <= 0.5 < self._reliance and not self.memory.is_ordered:
             self._start_over()
             self.memory.is_ordered = True
         return labels
+
+    @property
+    def _reliance(self) -> float:
+        """How far the labels rely on the order, from 0 to 1."""
+        assert self.output is not None
+        return self.output.reliance
 
     def is_due(self) -> bool:
         """Also requires a varied buffer: a run of one class would teach that class."""

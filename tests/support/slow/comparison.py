@@ -71,6 +71,7 @@ class SlowComparison:
             "agreement": sum(a == s for a, s in zip(y_a, y_s, strict=True)) / n,
             "lost": sum(lost) / n,
             "gained": sum(gained) / n,
+            "source_classes": count_classes(y_s),
             "lost_classes": lost_classes,
             "added_error": added,
             "uncertainty": math.sqrt(squares / (n + PRIOR) / n),
