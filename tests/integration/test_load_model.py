@@ -93,9 +93,9 @@ def test_every_method_adapts_a_classifier_as_it_does_a_net_of_those_classes(meth
     """
     classes = (4, 0, 5, 2)
     no_change = ((0.0,) * 3, (1.0,) * 3)
-    whole, twin = net("layernorm"), net("layernorm")
+    whole, twin = net("layernorm").double(), net("layernorm").double()
     rows = torch.tensor(classes)
-    twin.head = nn.Linear(twin.head.in_features, len(classes))
+    twin.head = nn.Linear(twin.head.in_features, len(classes), dtype=torch.float64)
     with torch.no_grad():
         twin.head.weight.copy_(whole.head.weight[rows])
         twin.head.bias.copy_(whole.head.bias[rows])
@@ -106,7 +106,7 @@ def test_every_method_adapts_a_classifier_as_it_does_a_net_of_those_classes(meth
         images = torch.cat([images, images.flip(3)])
         channels_last = images.to(memory_format=torch.channels_last)
         torch.testing.assert_close(
-            adapter(channels_last), expected(images), rtol=1e-4, atol=1e-5, msg=method
+            adapter(channels_last), expected(images), rtol=1e-8, atol=1e-9, msg=method
         )
     assert adapter.classes == len(classes)
 

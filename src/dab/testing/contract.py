@@ -601,16 +601,17 @@ def check_copies_are_independent(case: Case) -> None:
 
 @_check
 def check_memory_is_bounded(case: Case) -> None:
-    """The state does not grow with the stream."""
+    """The state does not grow with the stream; it may shrink when a method starts over."""
 
-    def size() -> int:
-        file = io.BytesIO()
-        torch.save(adapter.state_dict(), file)
-        return len(file.getvalue())
+    def largest(streams: int) -> int:
+        sizes = []
+        for _ in range(streams):
+            run(adapter, stream())
+            file = io.BytesIO()
+            torch.save(adapter.state_dict(), file)
+            sizes.append(len(file.getvalue()))
+        return max(sizes)
 
     adapter = case.adapter()
-    run(adapter, stream() * 3)
-    short = size()
-    run(adapter, stream() * 10)
-    long = size()
+    short, long = largest(6), largest(7)
     require(long <= short * 1.05, f"the state grew from {short} to {long} bytes with the stream")
