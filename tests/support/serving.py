@@ -180,10 +180,13 @@ class Process:
             text=True,
         )
         assert self.running.stdout is not None
-        line = self.running.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
-        assert found, line + self.end(signal.SIGKILL)
-        self.port = int(found[1])
+        lines = []
+        for line in self.running.stdout:  # Ray may speak before the server does
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
+                self.port = int(found[1])
+                return
+            lines.append(line)
+        raise AssertionError("".join(lines) + self.end(signal.SIGKILL))
 
     def end(self, how: signal.Signals) -> str:
         """Send a signal and wait; what the server said on stderr."""
