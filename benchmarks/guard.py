@@ -2,7 +2,8 @@
 
 - `errors`: error in % of the source model, and of methods at multiples of their published rates
   without and with a guard; rollbacks, and how far estimated errors were off. Every cell is a line
-  of a file, and cells that the file has are not run again: the command can be interrupted.
+  of a file, and cells that the file has are not run again: the command can be interrupted. Cells
+  are run in random order, so that the file always is a fair sample of the grid.
 - `table`: that file as Markdown.
 - `collapses`: how many calls an injected collapse takes to be noticed.
 - `cost`: of a guarded call, relative to one without, measured in turns in one process.
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import dab
+from dab import registry
 from dab.data.cache import cache_folder
 from dab.data.corrupted_images import CorruptedImages
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
@@ -47,7 +49,10 @@ ORDERS: dict[str, Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.
     "sorted": correlated,
     "dirichlet": lambda labels, rng: dirichlet(labels, rng, 0.1),
 }
-METHODS = ("tent", "roid", "dab", "eata", "sar", "note", "rotta")
+# All that learn from stream to stream. MEMO returns to the source after every image.
+METHODS = tuple(
+    name for name in dab.methods() if registry.asks_for(name, "guard") and name != "memo"
+)
 # The correction of the output exploits the order of labels and is not what the guard guards.
 OPTIONS = {"roid": {"output": None}, "cmf": {"output": None}, "dab": {"capacity": 64}}
 
@@ -100,8 +105,18 @@ def create(chosen: argparse.Namespace, method: str, factor: float, guard: bool) 
     model = load(chosen.net)
     options = {**OPTIONS.get(method, {}), "lr": factor * rate}
     if guard:
-        options["guard"] = Guard(calibration=calibration(chosen, model))
+        options["guard"] = Recording(calibration=calibration(chosen, model))
     return dab.create(method, model, **options)
+
+
+class Recording(Guard):
+    """Remembers what the model itself predicted, whatever the guard then answered."""
+
+    predicted: Tensor
+
+    def check(self, adapter: dab.Adapter, batch: Tensor, answer: Tensor) -> Tensor:
+        self.predicted = answer.argmax(dim=1)
+        return super().check(adapter, batch, answer)
 
 
 def calibration(chosen: argparse.Namespace, model: nn.Module) -> Calibration | None:
@@ -118,16 +133,18 @@ def errors(chosen: argparse.Namespace) -> None:
     """Run the cells that the file lacks, without and with a guard, and print each."""
     began = time.process_time()
     known = {cell_of(row) for row in rows_of(chosen.results)}
-    for order, stream in streams(chosen):
-        for method, factor, guard in product(chosen.methods, chosen.rates, (False, True)):
-            where = (chosen.net, chosen.corruptions, chosen.samples, chosen.seed, chosen.labeled)
-            cell = dict(zip(CELL, (*where, order, method, factor, guard), strict=True))
-            if cell_of(cell) in known or time.process_time() - began > chosen.seconds:
-                continue
-            row = {**cell, **measured(chosen, method, factor, stream, guard)}
-            with chosen.results.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(row, flush=True)
+    where = (chosen.net, chosen.corruptions, chosen.samples, chosen.seed, chosen.labeled)
+    by_order = dict(streams(chosen))
+    cells = list(product(chosen.orders, chosen.methods, chosen.rates))
+    np.random.default_rng(chosen.seed).shuffle(cells)
+    for (order, method, rate), guard in product(cells, (False, True)):
+        cell = dict(zip(CELL, (*where, order, method, float(rate), guard), strict=True))
+        if cell_of(cell) in known or time.process_time() - began > chosen.seconds:
+            continue
+        row = {**cell, **measured(chosen, method, float(rate), by_order[order], guard)}
+        with chosen.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(row, flush=True)
 
 
 # What tells cells apart.
@@ -147,12 +164,13 @@ def measured(
 ) -> dict[str, Any]:
     """Error in %; with a guard also rollbacks, and how far estimates are off, in points."""
     adapter = create(chosen, method, factor, guard)
-    wrong, rollbacks, off = [], [], []
+    wrong, rollbacks, off, by_model = [], [], [], []
     labels = torch.split(stream.labels, chosen.batch)
     for images, truth in zip(in_batches(stream.images, chosen.batch), labels, strict=True):
         wrong.append((adapter(images).argmax(dim=1) != truth).double())
         rollbacks += [adapter.totals.samples] * adapter.last.rolled_back
         if guard:
+            by_model.append((adapter.guard.predicted != truth).double())
             # Estimates are about what the correction of the output starts from.
             uncorrected = (adapter.uncorrected.argmax(dim=1) != truth).double()
             off.append(adapter.last.estimated_error - uncorrected)
@@ -162,18 +180,19 @@ def measured(
     found = {"images": len(answered), "source": round(source, 2), "error": round(error, 2)}
     if not guard:
         return found
+    own = torch.cat(by_model)
     return {
         **found,
         "rollbacks": rollbacks,
-        "false": [at for at in rollbacks if not is_worse(answered[:at], by_source[:at])],
+        "false": [at for at in rollbacks if not is_worse(own[:at], by_source[:at])],
         "compared": round(100 * adapter.totals.compared / adapter.totals.samples, 2),
         "off": over_windows(off),
     }
 
 
-def is_worse(answered: Tensor, source: Tensor) -> bool:
+def is_worse(own: Tensor, source: Tensor) -> bool:
     """Whether there were more errors than the source's in the last 320 or the last 1,000 images."""
-    return any(answered[-span:].sum() > source[-span:].sum() for span in WINDOWS)
+    return any(own[-span:].sum() > source[-span:].sum() for span in WINDOWS)
 
 
 def over_windows(differences: list[Tensor]) -> list[float]:

@@ -268,7 +268,7 @@ def test_states_have_hysteresis():
     decision = Decision(tolerance=0.03)
     states = [
         decision.judge([seen(added)], 64 * number)
-        for number, added in enumerate([0.0, 0.012, 0.014, 0.012, 0.009, 0.04, 0.02, 0.009])
+        for number, added in enumerate([0.0, 0.012, 0.014, 0.012, 0.009, 0.041, 0.02, 0.009])
     ]
     healthy, suspicious, failed = "healthy", "suspicious", "failed"
     assert states[:4] == [healthy, healthy, suspicious, suspicious]
@@ -290,10 +290,19 @@ def test_what_is_not_certain_is_not_decided():
 
 def test_a_suspicion_that_cannot_be_settled_is_a_failure():
     decision = Decision(tolerance=0.03)
-    assert decision.judge([seen(0.02)], 1, affordable=False) == "suspicious"
-    assert decision.judge([seen(0.02)], 2, affordable=True) == "suspicious"
-    assert decision.judge([seen(0.012)], 3, affordable=False) == "suspicious"
-    assert decision.judge([seen(0.02)], 4, affordable=False) == "failed"
+    unsettled = seen(0.032)
+    assert decision.judge([unsettled], 1, affordable=False) == "suspicious"
+    assert decision.judge([unsettled], 2, affordable=True) == "suspicious"
+    assert decision.judge([seen(0.029)], 3, affordable=False) == "suspicious"
+    assert decision.judge([unsettled], 4, affordable=False) == "failed"
+
+
+def test_few_samples_that_seem_bad_do_not_decide_what_many_contradict():
+    decision = Decision(tolerance=0.03)
+    few, many = seen(0.06, uncertainty=0.02, samples=80), seen(0.02, samples=400)
+    assert decision.judge([few, many], 1, affordable=False) == "suspicious"
+    assert decision.judge([few, many], 2, affordable=False) == "suspicious"
+    assert decision.judge([many, few], 3, affordable=False) == "failed"
 
 
 def test_what_is_unlearned_is_a_failure_whatever_the_stream_shows():
