@@ -146,7 +146,8 @@ def cifar10_c_published() -> Grid:
     The weights are not shipped: --model dab/resnet26_gn@FILE.
     """
     methods = [Method(name, options) for name, options in CIFAR10_C.options.items()]
-    return _resnet26([*methods, Method("adacontrast"), Method("rotta")])
+    as_in_papers = [Method(name) for name in ("sar", "adacontrast", "rotta")]
+    return _resnet26([*methods, *as_in_papers])
 
 
 @register_suite("cifar10-c-published-files")
