@@ -40,7 +40,7 @@ CIFAR10_C = Protocol(
     batch_size=200,
     options={
         "tent": _ADAM,
-        "eata": {**_ADAM, "fisher_weight": 1.0, "margin": 0.4},
+        "eata": {**_ADAM, "fisher_weight": 1.0, "margin": 0.4, "batch_size": 200},
         "cotta": {**_ADAM, "restore": 0.01, "gate": 0.92},
         "lame": {"affinity": "rbf"},
         "roid": _ADAM,
