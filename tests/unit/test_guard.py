@@ -276,12 +276,25 @@ def test_states_have_hysteresis():
     assert decision.since == 64 * 7
 
 
-def test_the_worst_window_decides():
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_worst_window_decides(reverse):
+    """Whichever it is."""
+
+    def judge(decision: Decision, *opinions: Opinion) -> str:
+        return decision.judge(opinions[::-1] if reverse else opinions, 1)
+
     decision = Decision(tolerance=0.03)
-    assert decision.judge([seen(0.0), seen(0.05)], 1) == "failed"
-    assert decision.judge([seen(0.0), seen(0.02)], 2) == "failed"
-    assert decision.judge([seen(0.0, samples=20), seen(0.0, samples=127)], 3) == "failed"
-    assert decision.judge([seen(0.0, samples=20), seen(0.0)], 4) == "healthy"
+    assert judge(decision, seen(0.0), seen(0.02)) == "suspicious"
+    assert judge(decision, seen(0.0), seen(0.011)) == "suspicious"
+    assert judge(decision, seen(0.0), seen(0.05)) == "failed"
+    assert judge(decision, seen(0.0), seen(0.02)) == "failed"
+    assert judge(decision, seen(0.0, samples=20), seen(0.0, samples=127)) == "failed"
+    assert judge(decision, seen(0.0, samples=20), seen(0.0)) == "healthy"
+
+
+@pytest.mark.parametrize(("uncertainty", "state"), [(0.009, "failed"), (0.011, "suspicious")])
+def test_the_tolerance_must_be_exceeded_by_two_standard_errors(uncertainty, state):
+    assert Decision(tolerance=0.03).judge([seen(0.05, uncertainty)], 1) == state
 
 
 def test_what_is_not_certain_is_not_decided():
@@ -302,7 +315,8 @@ def test_few_samples_that_seem_bad_do_not_decide_what_many_contradict():
     few, many = seen(0.06, uncertainty=0.02, samples=80), seen(0.02, samples=400)
     assert decision.judge([few, many], 1, affordable=False) == "suspicious"
     assert decision.judge([few, many], 2, affordable=False) == "suspicious"
-    assert decision.judge([many, few], 3, affordable=False) == "failed"
+    many = seen(0.031, uncertainty=0.01, samples=400)
+    assert decision.judge([few, many], 3, affordable=False) == "failed"
 
 
 def test_what_is_unlearned_is_a_failure_whatever_the_stream_shows():

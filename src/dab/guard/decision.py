@@ -9,14 +9,14 @@ from dab.guard.signals import Opinion
 from dab.parts.schema import Integer, OneOf, take
 from dab.parts.transaction import Recorded
 
-__all__ = ["Decision", "State", "has_unlearned", "is_doubtful"]
+__all__ = ["Decision", "State", "has_unlearned"]
 
 State = Literal["healthy", "suspicious", "failed"]
 
 SUSPICIOUS = 0.01  # added error: one in a hundred images is wrong because of adapting
 ENOUGH = 128  # samples that it takes to be healthy again
 UNLEARNED = 0.1  # added error on images of the past
-SURE = 2  # standard errors by which the added error must exceed the tolerance
+CLEARLY = 2  # standard errors by which the added error exceeds the tolerance
 NOT_FINITE = 3  # calls in a row that could not learn
 
 
@@ -37,10 +37,10 @@ class Decision(Recorded):
 
     - suspicious if e - s / 2 > 0.01: it may well be that more than one image in a hundred is wrong
       because of adapting;
-    - failed if e - 2 s > `tolerance`, so that it surely is more than that; if it is suspicious with
-      e > `tolerance` in the last window and no more close looks can be afforded; if e - s > 0.1 on
-      images of the past, which the stream may not show at present; or if three calls in a row could
-      not learn because a number was not finite;
+    - failed if e - 2 s > `tolerance`, so that it clearly is more than that; if it is suspicious
+      with e > `tolerance` in the longest window and no more close looks can be afforded; if
+      e - s > 0.1 on images of the past, which the stream may not show at present; or if three
+      calls in a row could not learn because a number was not finite;
     - healthy again only if e < 0.01 in all windows, on 128 samples at least.
     """
 
@@ -67,14 +67,14 @@ class Decision(Recorded):
             affordable: whether close looks are.
             not_finite: calls in a row that could not learn.
         """
-        surely = max((o.added_error - SURE * o.uncertainty for o in opinions), default=0.0)
-        likely = opinions[-1].added_error if opinions else 0.0
+        clearly = max((o.added_error - CLEARLY * o.uncertainty for o in opinions), default=0.0)
+        in_long_run = opinions[-1].added_error if opinions else 0.0
         doubtful = any(is_doubtful(opinion) for opinion in opinions)
         calm = all(o.added_error < SUSPICIOUS for o in opinions)
         known = any(o.samples >= ENOUGH for o in opinions)
         unlearned = past is not None and has_unlearned(past)
-        unsettled = self.state == "suspicious" and likely > self.tolerance and not affordable
-        if surely > self.tolerance or unsettled or unlearned or not_finite >= NOT_FINITE:
+        unsettled = self.state == "suspicious" and in_long_run > self.tolerance and not affordable
+        if clearly > self.tolerance or unsettled or unlearned or not_finite >= NOT_FINITE:
             self.become("failed", images)
         elif doubtful and self.state == "healthy":
             self.become("suspicious", images)

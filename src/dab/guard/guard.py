@@ -34,7 +34,7 @@ Action = Literal["warn", "rollback", "pause", "reset"]
 Choose = Callable[[Health], Action | None]
 BACK = ("rollback", "pause", "reset")  # the actions that step back
 
-WINDOWS = (320, 1000)  # images of the stream that opinions are formed on
+WINDOWS = (320, 1000)  # images of the stream that opinions are formed on, the longest last
 EVERY = 640  # images from one snapshot to the next
 UNSURE = 0.02  # standard error of the added error over the shorter window
 ADDED = 16  # images of the past that a comparison adds, at most about twice that
