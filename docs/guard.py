@@ -30,7 +30,7 @@ LONG = 10_000  # images
 ALLOWED = 1.0  # points above the source model
 LINEAR = 2.0  # points up to which the axes of the picture are linear
 
-# What tells runs apart, besides whether there is a guard.
+# What tells runs apart, other than whether there is a guard.
 KEYS = ("net", "order", "method", "rate", "images")
 KEYS += ("corruptions", "thin", "samples", "batch", "seed", "labeled")
 
