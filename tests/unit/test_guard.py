@@ -397,6 +397,34 @@ def test_a_collapse_is_rolled_back_to_the_last_healthy_snapshot(kind):
     assert adapter.health.rate == 0.25
 
 
+def test_the_norm_of_an_update_is_relative_to_the_source_weights():
+    adapter = guarded("warn")
+    source = as_vector(adapter.trained.source)
+    assert adapter.health.update_norm == 0
+    for images in stream():
+        before = as_vector(values(adapter))
+        adapter(images)
+        moved = float((as_vector(values(adapter)) - before).norm())
+        assert moved > 0
+        assert adapter.health.update_norm == pytest.approx(moved / float(source.norm()), rel=1e-5)
+
+
+def as_vector(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.flatten().double() for tensor in tensors])
+
+
+@pytest.mark.parametrize(("factor", "looks"), [(1, False), (64, True)])
+def test_a_jump_of_the_update_norm_makes_the_guard_look_at_the_past(factor, looks):
+    adapter = guarded(Guard())
+    run(adapter)
+    adapter.guard.drift.looked(16)
+    adapter.guard.probe._back = 0.0  # no regular look is due
+    before = adapter.guard.references._next
+    adapter.trained.learning_rate *= factor
+    run(adapter, (64,), seed=1)
+    assert (adapter.guard.references._next != before) == looks
+
+
 def look(adapter: dab.Adapter, images: Tensor, added_error: float) -> Tensor:
     """The answer of a call that seems to have so much added error, whatever it is."""
     found = seen(added_error, uncertainty=abs(added_error) / 10, samples=len(images))

@@ -16,7 +16,7 @@ from dab.guard.health import Estimate, Health
 from dab.guard.probe import FEWEST, Probe
 from dab.guard.recovery import Recovery
 from dab.guard.references import AT_ONCE, References
-from dab.guard.signals import Comparison, Drift, Failures, Opinion
+from dab.guard.signals import Comparison, Drift, Failures, Opinion, UpdateNorm
 from dab.guard.snapshots import Snapshots
 from dab.parts.functional import probabilities
 from dab.parts.options import Count, Range, checked
@@ -89,7 +89,7 @@ class Guard(Recorded):
         self.probe, self.comparison = Probe(self.share), Comparison(temperature=temperature)
         self.references = References()
         self.drift, self.answering = Drift(), Drift()
-        self.failures = Failures()
+        self.update_norm, self.failures = UpdateNorm(), Failures()
         self.decision, self.recovery = Decision(self.tolerance), Recovery()
         self.snapshots = Snapshots(self.capacity, EVERY)
         self._images = self._compared = 0
@@ -111,6 +111,7 @@ class Guard(Recorded):
             agreement=None if opinion is None else opinion.agreement,
             lost_classes=None if opinion is None else opinion.lost_classes,
             drift=self.drift.distance,
+            update_norm=self.update_norm.latest,
             rate=0.0 if self.recovery.paused else self.recovery.rate,
             rollbacks=self.recovery.failures,
             compared=self._compared,
@@ -161,6 +162,10 @@ class Guard(Recorded):
 
     def _measure(self, adapter: Adapter, count: int) -> None:
         """How far the weights have moved; less often later, when a doubling takes longer."""
+        if adapter.last.updated and self.update_norm.follow(adapter.trained.update_norm()):
+            self.drift.doubt()
+            if adapter.answers_after_update:
+                self.answering.doubt()
         self._unmeasured += count
         if self._unmeasured < min(256, max(FEWEST, self._images // 16)):
             return
@@ -302,6 +307,7 @@ class Guard(Recorded):
             "references": self.references,
             "drift": self.drift,
             "answering": self.answering,
+            "update_norm": self.update_norm,
             "failures": self.failures,
             "decision": self.decision,
             "recovery": self.recovery,

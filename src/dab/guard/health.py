@@ -31,6 +31,7 @@ class Health:
     agreement: float | None  # with the source model
     lost_classes: float | None  # log of effective classes, source minus adapted
     drift: float  # distance of the trained numbers from the source, relative to their size
+    update_norm: float  # of the latest update, relative to the size of the trained numbers
     rate: float  # factor of the learning rate: below 1 for a while after a rollback
     rollbacks: int
     compared: int  # images that the source model has predicted too

@@ -19,6 +19,7 @@ __all__ = [
     "Drift",
     "Failures",
     "Opinion",
+    "UpdateNorm",
     "certainty_of",
     "effective_classes",
     "softened",
@@ -31,6 +32,8 @@ HELD = 512  # samples that a comparison holds at most
 RECENT = 64  # images over which a running mean forgets
 CONTEXT = 5000  # images that show which classes there are
 CLOSE = 16  # images that a close look takes at least, over several calls if these are small
+JUMP = 4  # times the usual norm of updates
+USUAL = 32  # updates that the usual norm is a mean of
 PRIOR, SPREAD = 4, 0.2  # samples with this deviation are assumed to have been seen before
 
 
@@ -231,6 +234,10 @@ class Drift(Recorded):
         if self._looked >= CLOSE:
             self._seen, self._looked = self.distance, 0
 
+    def doubt(self) -> None:
+        """Have a close look due, whatever the distance."""
+        self._seen = 0.0
+
     def clear(self, distance: float) -> None:
         """Other weights have taken their place, which nobody has looked at."""
         self.distance, self._seen, self._looked = distance, 0.0, 0
@@ -242,6 +249,37 @@ class Drift(Recorded):
         number = Number(least=0)
         self.distance, self._seen, self._looked = take(
             state, distance=number, seen=number, looked=Integer()
+        )
+
+
+class UpdateNorm(Recorded):
+    """How large updates are, relative to the size of the trained numbers.
+
+    >>> norm = UpdateNorm()
+    >>> [norm.follow(size) for size in (0.01, 0.02, 0.01, 0.1, 0.1, 0.1)]
+    [False, False, False, True, False, False]
+    """
+
+    def __init__(self) -> None:
+        self.latest = 0.0
+        self._usual = 0.0  # a running mean
+        self._updates = 0
+
+    def follow(self, norm: float) -> bool:
+        """Whether this update is much larger than they usually were: data or rate have changed."""
+        jumped = 0 < self._usual < norm / JUMP
+        self._updates = min(USUAL, self._updates + 1)
+        self._usual += (norm - self._usual) / self._updates
+        self.latest = norm
+        return jumped
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"latest": self.latest, "usual": self._usual, "updates": self._updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        number = Number(least=0)
+        self.latest, self._usual, self._updates = take(
+            state, latest=number, usual=number, updates=Integer(below=USUAL + 1)
         )
 
 

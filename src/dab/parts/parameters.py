@@ -119,7 +119,15 @@ class TrainedParameters(Recorded):
 
     def distance(self) -> float:
         """How far the values are from the source, relative to the source's own norm."""
-        moved = torch._foreach_sub([master.detach() for master in self.masters], self.source)
+        return self._distance_to(self.source)
+
+    def update_norm(self) -> float:
+        """How far the values have moved since the savepoint, relative to the source's norm."""
+        before = self._token.values
+        return 0.0 if before is None else self._distance_to(before.masters)
+
+    def _distance_to(self, values: Sequence[Tensor]) -> float:
+        moved = torch._foreach_sub([master.detach() for master in self.masters], values)
         if self._source_norm is None:
             self._source_norm = float(total_norm(self.source))
         return float(total_norm(moved)) / (self._source_norm or 1.0)
