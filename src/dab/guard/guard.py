@@ -47,8 +47,9 @@ class Guard(Recorded):
     they are where they do not, and how many classes each predicts, the guard estimates the error
     that adapting adds; see `Opinion`. `Decision` says what is healthy, suspicious and failed. While
     an adapter is suspicious, learns fast or too little is known, all images of a call are compared
-    as far as the budget allows, and, if the action is to step back, answered by the model that
-    seems better. A few images of the past are predicted again now and then; see `References`.
+    as far as the budget allows, and, if the action is to step back, answered by the source where
+    that is probably better. A few images of the past are predicted again now and then; see
+    `References`.
 
     A method that trains nothing has nothing to guard.
 
@@ -227,9 +228,9 @@ class Guard(Recorded):
         return [opinion for opinion in found if opinion is not None]
 
     def _seems_worse(self, count: int) -> bool:
-        """Whether the source model seems to have answered this very call better."""
+        """Whether the source model probably has answered this very call better."""
         opinion = self.comparison.opinion(count)
-        return opinion is not None and opinion.added_error > 0
+        return opinion is not None and opinion.added_error > opinion.uncertainty
 
     def _is_unsure(self) -> bool:
         """Whether recent images say too little, and close looks at more are saved up."""
