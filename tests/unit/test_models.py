@@ -63,7 +63,7 @@ def test_normalization_is_inside_the_model():
     torch.testing.assert_close(inside(images), outside(normalized))
 
 
-@pytest.mark.parametrize("create", [tiny, partial(ConvNet, width=8, hidden=16)])
+@pytest.mark.parametrize("create", [tiny, partial(ConvNet, width=8)])
 def test_train_and_eval_mode_compute_the_same_for_any_batch(create):
     model, images = create(classes=7), torch.rand(4, 3, 32, 32)
     together = model.train()(images)
@@ -86,24 +86,26 @@ def test_the_place_of_a_token_matters():
 @torch.no_grad()
 def test_a_convnet_is_its_layers_one_by_one():
     torch.manual_seed(0)
-    model, images = ConvNet(classes=7, width=8, hidden=16).double(), torch.rand(2, 3, 32, 32)
+    model, images = ConvNet(classes=7, width=8).double(), torch.rand(2, 3, 32, 32)
     layers = list(model.features)
+    # Convolutions, each followed by normalization in eight groups and ReLU, and the sides of the
+    # squares of which the largest value is taken afterward.
+    pools = {0: 2, 4: 1, 7: 2, 11: 1, 14: 4}
     for image, found in zip(images.double(), model(images.double()), strict=True):
         x = torch.stack([(band - band.mean()) / (band.std() + 0.05) for band in image])[None]
-        for number in (0, 3, 6):  # convolution, normalization in eight groups, ReLU
+        for number, side in pools.items():
             x = layers[number](x)
             groups = x[0].reshape(8, -1)
             scaled = (groups - groups.mean(1, keepdim=True)) / (
                 groups.var(1, keepdim=True, unbiased=False) + 1e-5
             ).sqrt()
             x = scaled.reshape(x.shape).clamp(min=0)
-            if number == 6:  # the larger of each two rows and columns
-                x = torch.maximum(x[:, :, ::2], x[:, :, 1::2])
-                x = torch.maximum(x[..., ::2], x[..., 1::2])
-        hidden = layers[11](x.reshape(1, -1))[0]
-        hidden = (hidden - hidden.mean()) / (hidden.var(unbiased=False) + 1e-5).sqrt()
-        expected = model.head(hidden.clamp(min=0))
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            corners = [x[:, :, i::side, j::side] for i in range(side) for j in range(side)]
+            x = torch.stack(corners).amax(dim=0)
+        flat = x.flatten()
+        assert len(flat) == 8 * 4 * 2 * 2
+        normalized = (flat - flat.mean()) / (flat.var(unbiased=False) + 1e-5).sqrt()
+        torch.testing.assert_close(found, model.head(normalized), rtol=1e-9, atol=1e-9)
 
 
 def test_a_convnet_does_not_see_the_mean_of_an_image():

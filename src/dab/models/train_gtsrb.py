@@ -16,7 +16,7 @@ from dab.data.datasets.gtsrb import CLASSES, GTSRB
 from dab.models import training
 from dab.models.convnet import ConvNet
 
-RECIPE = training.Recipe(epochs=30, lr=3e-3)
+RECIPE = training.Recipe(epochs=40, lr=3e-3)
 TURN, ZOOM, SHEAR, SHIFT = 0.26, 0.2, 0.15, 3.5  # at most: radians, shares, pixels
 LIGHT, TINT = 0.5, 0.125  # at most, as logarithms
 
