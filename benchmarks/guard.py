@@ -222,7 +222,8 @@ def collapses(chosen: argparse.Namespace) -> None:
     labels = stream.labels.split(chosen.batch)[:20]
     one = stream.labels == stream.labels[0]
     only = list(in_batches(stream.images[one.numpy()], chosen.batch))[:20]
-    noise = [torch.rand_like(healthy[0]) for _ in range(20)]
+    generator = torch.Generator().manual_seed(chosen.seed)
+    noise = [torch.rand(healthy[0].shape, generator=generator) for _ in range(20)]
     constant = [torch.full_like(healthy[0], 0.5) for _ in range(20)]
     for method in chosen.methods:
         injected = {"one class": only, "noise": noise, "constant": constant, "rate x64": healthy}
