@@ -126,7 +126,7 @@ class TrainedParameters(Recorded):
         before = self._token.values
         return 0.0 if before is None else self._distance_to(before.masters)
 
-    def _distance_to(self, values: Sequence[Tensor]) -> float:
+    def _distance_to(self, values: list[Tensor]) -> float:
         moved = torch._foreach_sub([master.detach() for master in self.masters], values)
         if self._source_norm is None:
             self._source_norm = float(total_norm(self.source))
