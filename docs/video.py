@@ -144,6 +144,7 @@ def draw_errors(rows: Sequence[Row], file: Path) -> None:
     whole = max(row["frames"] for row in rows)
     style = styles(name.split()[0] for name in DRAWN)
     figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
+    highest = 0.0
     for row in rows:
         if row["method"] not in DRAWN or (row["batch_size"], row["frames"]) != (64, whole):
             continue
@@ -151,13 +152,16 @@ def draw_errors(rows: Sequence[Row], file: Path) -> None:
         size = max(1, windows // SMOOTH)
         smooth = np.convolve(row["windows"], np.ones(size) / size, "valid")
         at = np.linspace(size / 2, windows - size / 2, len(smooth)) / windows
+        highest = max(highest, smooth.max())
         dashes = "--" if "markov" in row["method"] else "-"
         color = style[row["method"].split()[0]].light
         axes.plot(at, smooth, dashes, color=color, label=row["method"])
     for place, weather in enumerate(WEATHER):
         axes.axvline(place / len(WEATHER), color="#c8ccd2", lw=0.8)
-        axes.text((place + 0.5) / len(WEATHER), 1.0, weather.replace("_", " "), ha="center")
-    axes.set(xlim=(0, 1), ylim=(0, 70), xticks=[], xlabel=f"the drive: {whole:,} frames")
+        middle, name = (place + 0.5) / len(WEATHER), weather.replace("_", " ")
+        axes.text(middle, 1.02, name, ha="center", transform=axes.transAxes)
+    # The legend is above the curves.
+    axes.set(xlim=(0, 1), ylim=(0, 1.2 * highest), xticks=[], xlabel=f"the drive: {whole:,} frames")
     axes.set_ylabel("error in %")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, ncols=len(DRAWN), loc="upper center")
