@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from dab.guard.decision import Decision
 from dab.guard.probe import SAVED, Probe
 from dab.guard.recovery import Recovery
 from dab.guard.references import References
-from dab.guard.signals import Comparison, Drift, Opinion, certainty_of
+from dab.guard.signals import Comparison, Drift, Opinion, UpdateNorm, certainty_of
 from dab.parts.state_file import leaves
 from dab.registry import asks_for
 from dab.testing import Case, checks, net, same, stream
@@ -351,8 +352,10 @@ SIZES = (64,) * 12  # enough for one snapshot
 TRAINED = [method for method in dab.methods() if asks_for(method, "guard")]
 
 
-def guarded(guard: Guard | str, method: str = "tent", kind: str = "layernorm") -> dab.Adapter:
-    options = {"lr": 1e-5, **QUICK.get(method, {})}
+def guarded(
+    guard: Guard | str, method: str = "tent", kind: str = "layernorm", **options: Any
+) -> dab.Adapter:
+    options = {"lr": 1e-5, **QUICK.get(method, {}), **options}
     return dab.create(method, net(kind), guard=guard, **options)
 
 
@@ -413,16 +416,62 @@ def as_vector(tensors: list[Tensor]) -> Tensor:
     return torch.cat([tensor.flatten().double() for tensor in tensors])
 
 
-@pytest.mark.parametrize(("factor", "looks"), [(1, False), (64, True)])
-def test_a_jump_of_the_update_norm_makes_the_guard_look_at_the_past(factor, looks):
-    adapter = guarded(Guard())
-    run(adapter)
-    adapter.guard.drift.looked(16)
-    adapter.guard.probe._back = 0.0  # no regular look is due
-    before = adapter.guard.references._next
+def test_a_return_to_the_source_is_no_update():
+    adapter = guarded("warn", episodic=True)
+    (images,) = stream((4,))
+    norms = []
+    for _ in range(3):
+        adapter(images)
+        norms.append(adapter.health.update_norm)
+    assert 0 < norms[0] == norms[1] == norms[2]
+
+
+@pytest.mark.parametrize("method", ["tent", "adacontrast"])
+@pytest.mark.parametrize(("factor", "jumps"), [(1, False), (64, True)])
+def test_a_jump_of_the_update_norm_makes_the_guard_look(method, factor, jumps):
+    """At the past, and at the answer if that is of the updated weights."""
+    adapter = guarded("warn", method)
+    guard = adapter.guard
+    run(adapter, (64,) * 4)
+    with torch.no_grad():  # so far from the source that no update doubles the distance
+        for master in adapter.trained.masters:
+            master.mul_(1.1)
+    far = adapter.trained.distance()
+    for drift in (guard.drift, guard.answering):
+        drift.clear(far)
+        drift.looked(16)
+    guard.decision.become("healthy", 0)
+    guard.probe._close, guard.probe._back = SAVED / 2, 0.0  # no other look is due
+    guard.references.looks.clear()
+    before = guard.references._next
     adapter.trained.learning_rate *= factor
-    run(adapter, (64,), seed=1)
-    assert (adapter.guard.references._next != before) == looks
+    (images,) = stream((64,), seed=1)
+    adapter(images)
+    assert adapter.trained.distance() < 2 * far
+    assert (guard.references._next != before) == jumps
+    assert (adapter.last.compared == 64) == (jumps and adapter.answers_after_update)
+
+
+def test_what_updates_usually_were_is_about_the_same_weights():
+    norm = UpdateNorm()
+    assert [norm.follow(size) for size in (1.0, 1.0, 5.0)] == [False, False, True]
+    norm.clear()
+    assert [norm.follow(size) for size in (0.01, 0.01, 0.05)] == [False, False, True]
+
+
+def test_a_norm_that_overflows_is_a_jump_and_not_remembered():
+    norm = UpdateNorm()
+    assert [norm.follow(size) for size in (1.0, math.inf, 1.0)] == [False, True, False]
+    UpdateNorm().load_state_dict(norm.state_dict())
+
+
+def test_a_look_that_began_before_a_doubt_does_not_settle_it():
+    drift = Drift()
+    drift.follow(1.0)
+    drift.looked(15)
+    drift.doubt()
+    drift.looked(1)
+    assert drift.due
 
 
 def look(

@@ -140,6 +140,7 @@ class Guard(Recorded):
             self._forget_weights(adapter)
             self.decision.become("healthy", self._images)
         self.failures.follow(adapter.last.skipped)
+        self._follow_update(adapter)
         self._measure(adapter, count)
         due = self.snapshots.follow(count) and self.probe.ample
         doubtful = self.decision.state != "healthy" or not self._compared
@@ -161,12 +162,16 @@ class Guard(Recorded):
         adapter.last.estimated_error = self._estimated_error
         return answer
 
-    def _measure(self, adapter: Adapter, count: int) -> None:
-        """How far the weights have moved; less often later, when a doubling takes longer."""
-        if adapter.last.updated and self.update_norm.follow(adapter.trained.update_norm()):
+    def _follow_update(self, adapter: Adapter) -> None:
+        """Have the past looked at, and the answer if it shows the update, after a large one."""
+        norm = adapter.trained.update_norm()
+        if norm and self.update_norm.follow(norm):
             self.drift.doubt()
             if adapter.answers_after_update:
                 self.answering.doubt()
+
+    def _measure(self, adapter: Adapter, count: int) -> None:
+        """How far the weights have moved; less often later, when a doubling takes longer."""
         self._unmeasured += count
         if self._unmeasured < min(256, max(FEWEST, self._images // 16)):
             return
@@ -282,6 +287,7 @@ class Guard(Recorded):
     def _forget_weights(self, adapter: Adapter) -> None:
         """What the stream has shown is about other weights than the present ones."""
         self.comparison.clear()
+        self.update_norm.clear()
         for drift in (self.drift, self.answering):
             drift.clear(adapter.trained.distance())
 

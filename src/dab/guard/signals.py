@@ -236,7 +236,7 @@ class Drift(Recorded):
 
     def doubt(self) -> None:
         """Have a close look due, whatever the distance."""
-        self._seen = 0.0
+        self._seen, self._looked = 0.0, 0
 
     def clear(self, distance: float) -> None:
         """Other weights have taken their place, which nobody has looked at."""
@@ -267,11 +267,17 @@ class UpdateNorm(Recorded):
 
     def follow(self, norm: float) -> bool:
         """Whether this update is much larger than they usually were: data or rate have changed."""
+        if not math.isfinite(norm):
+            return True
         jumped = 0 < self._usual < norm / JUMP
         self._updates = min(USUAL, self._updates + 1)
         self._usual += (norm - self._usual) / self._updates
         self.latest = norm
         return jumped
+
+    def clear(self) -> None:
+        """Other weights are updated from now on, or at another rate."""
+        self._usual, self._updates = 0.0, 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"latest": self.latest, "usual": self._usual, "updates": self._updates}

@@ -59,6 +59,7 @@ class _Token:
     """What a rollback needs: filled in just before something changes."""
 
     values: _Values | None = None
+    before_step: list[Tensor] | None = None  # the masters before the last step
     swapped: Sequence[tuple[nn.Parameter, Tensor]] = ()
 
 
@@ -122,9 +123,12 @@ class TrainedParameters(Recorded):
         return self._distance_to(self.source)
 
     def update_norm(self) -> float:
-        """How far the values have moved since the savepoint, relative to the source's norm."""
-        before = self._token.values
-        return 0.0 if before is None else self._distance_to(before.masters)
+        """How far the values are from where the call's last step began; 0 without a step.
+
+        Relative to the source's norm. A return to the source is no step.
+        """
+        before = self._token.before_step
+        return 0.0 if before is None else self._distance_to(before)
 
     def _distance_to(self, values: list[Tensor]) -> float:
         moved = torch._foreach_sub([master.detach() for master in self.masters], values)
@@ -168,6 +172,8 @@ class TrainedParameters(Recorded):
         self.optimizer.zero_grad()
         if not finite:
             self._return_to(before)
+        elif self._recording:
+            self._token.before_step = before.masters
         return finite
 
     def _stepped(self) -> bool:
@@ -295,6 +301,7 @@ class TrainedParameters(Recorded):
             self._before_change()
             self._set(self.source)
             self.optimizer.state.clear()
+            self._token.before_step = None
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         """Value and optimizer state of every trained parameter, by parameter name."""
