@@ -143,9 +143,9 @@ class Adapter(Atomic, nn.Module, ABC):
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         """Learn from a batch and its logits; return the logits that the call returns.
 
-        Called without gradients, with `self.memory` in place, and only with finite logits.
-        May fill in `self.last`. After `believe`, the call returns what that returned. A method
-        with `answers_after_update` gets logits without rows, and predicts with `self.answer`.
+        Called without gradients, with `self.memory` in place, and only with finite logits. May fill
+        in `self.last`. If it calls `believe`, the call returns the result of that. A method with
+        `answers_after_update` gets logits with zero rows, and predicts with `self.answer`.
         """
 
     def trainable(self, model: nn.Module) -> Mapping[str, nn.Parameter]:

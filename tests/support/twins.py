@@ -152,7 +152,7 @@ class SGD:
 
 
 @torch.no_grad()
-def move_towards(teacher: nn.Module, student: nn.Module, keep: float) -> None:
+def move_toward(teacher: nn.Module, student: nn.Module, keep: float) -> None:
     for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
         slow.copy_(keep * slow + (1 - keep) * fast)
 

@@ -28,7 +28,7 @@ from tests.support.twins import (
     balanced,
     close,
     log_softmax,
-    move_towards,
+    move_toward,
     slow_norms,
     soft_cross_entropy,
     trained,
@@ -123,7 +123,7 @@ class SlowRoTTA:
             loss = loss + timeliness * soft_cross_entropy(target, z) / len(items)
         self.loss = loss.item()
         self.optimizer.step(trained(self.student), loss)
-        move_towards(self.teacher, self.student, self.keep)
+        move_toward(self.teacher, self.student, self.keep)
         self.updates += 1
 
     def follow(self, follows: bool) -> None:

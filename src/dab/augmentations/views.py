@@ -193,7 +193,7 @@ def shuffle_patches(images: Tensor, per_side: int, generator: torch.Generator) -
     """DeYO's view: the patches of each image in random order, which takes away its shape.
 
     Images whose sides are not multiples of `per_side` are resized to the next smaller size, and
-    back afterwards.
+    back afterward.
 
     >>> shuffle_patches(torch.rand(4, 3, 32, 32), 4, torch.Generator().manual_seed(0)).shape
     torch.Size([4, 3, 32, 32])

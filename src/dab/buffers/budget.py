@@ -16,7 +16,7 @@ class Budget(Recorded):
 
     Every call earns `share` of an update. A reserve of RESERVE updates is kept for the start of
     a stream and for shifts, where updates help most: then it is spent as fast as updates are due,
-    and saved up again afterwards. What is earned beyond the reserve is spent as it comes. So n
+    and saved up again afterward. What is earned beyond the reserve is spent as it comes. So n
     calls make at most RESERVE + share n updates.
 
     >>> budget = Budget(share=0.25)

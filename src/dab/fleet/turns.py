@@ -192,7 +192,7 @@ def take_turns(turns: Sequence[Turn], passes: Passes, images_per_pass: int) -> N
 
     A pass has at most so many images, unless a single stream asks for more. Forward passes come
     first, because streams that have just been predicted together can be differentiated together;
-    but no more images than that wait for their gradient if those before can go first.
+    but gradients go first if more than that many images would otherwise wait for theirs.
     """
     for turn in turns:
         turn.transcript.begin(shares=len(turns) > 1)

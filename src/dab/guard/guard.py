@@ -43,12 +43,12 @@ ADDED = 16  # images of the past that a comparison adds, at most about twice tha
 class Guard(Recorded):
     """Watches an adapter and steps back when its adaptation has failed.
 
-    On some of the images the source weights predict too. From where the two models agree, how sure
-    they are where they do not, and how many classes each predicts, the guard estimates the error
-    that adapting adds; see `Opinion`. `Decision` says what is healthy, suspicious and failed. While
-    an adapter is suspicious, learns fast or too little is known, all images of a call are compared
-    as far as the budget allows, and, if the action is to step back, answered by the source where
-    that is probably better. A few images of the past are predicted again now and then; see
+    The source weights also predict some of the images. The guard estimates the error that adapting
+    adds from where the two models agree, how confident they are where they disagree, and how many
+    classes each predicts; see `Opinion`. `Decision` says what is healthy, suspicious and failed.
+    While an adapter is suspicious, learns fast or too little is known, all images of a call are
+    compared as far as the budget allows, and, if the action is to step back, answered by the source
+    where that is probably better. A few images of the past are predicted again now and then; see
     `References`.
 
     A method that trains nothing has nothing to guard.
@@ -245,7 +245,7 @@ class Guard(Recorded):
         return opinion is None or opinion.uncertainty > UNSURE
 
     def _is_well(self) -> bool:
-        """Whether the present state is one to return to: better than the source, which is too."""
+        """Whether this state is worth a snapshot: better than the source, the last resort."""
         opinions = self._opinions()
         well = all(o.added_error + o.uncertainty / 2 < 0 for o in opinions)
         past = self.references.opinion

@@ -122,9 +122,10 @@ class RiskMonitor:
 
     A prediction whose uncertainty 1 - max p is above a threshold counts as an error, and from the
     share of these a bound for the false positives is subtracted. The threshold and that bound are
-    found on the labeled source images, again and again with the model as it is by then, because
-    adapting changes its confidence. A confidence sequence bounds the running mean from below, and
-    there is an alarm once that is greater than the bound for the source error plus the tolerance.
+    recomputed on the labeled source images every `calibrate_every` calls with the current model,
+    because adapting changes its confidence. A confidence sequence bounds the running mean from
+    below, and there is an alarm once that is greater than the bound for the source error plus the
+    tolerance.
 
     **It assumes** that predictions that are right but uncertain are no more frequent on the stream
     than on the source images.

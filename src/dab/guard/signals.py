@@ -221,7 +221,7 @@ class Drift(Recorded):
 
     def follow(self, distance: float) -> None:
         self.distance = distance
-        self._seen = min(self._seen, distance)  # after a return, it starts anew
+        self._seen = min(self._seen, distance)  # after a return, it starts over
 
     @property
     def due(self) -> bool:

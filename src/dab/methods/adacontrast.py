@@ -144,7 +144,7 @@ class AdaContrast(Adapter):
     def _contrast(self, queries: Tensor, keys: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy of finding a query's own key among negatives of other labels.
 
-        Keys join the queue afterwards, so the negatives are from earlier batches.
+        Keys join the queue afterward, so the negatives are from earlier batches.
         """
         negatives, negative_labels = self.memory.queue.columns
         positive = (queries * keys).sum(dim=1, keepdim=True)

@@ -29,7 +29,7 @@ class MEMO(Adapter):
     layers is "alpha": (1 - alpha) source + alpha batch.
 
     The optimizer is that of the other methods and of the benchmark that compares them: SGD with
-    Nesterov momentum 0.9. It starts anew with each image, so that its only step is 1.9 times a
+    Nesterov momentum 0.9. It starts over with each image, so that its only step is 1.9 times a
     plain one. MEMO's own code has no momentum: `momentum=0`.
 
     Args:

@@ -224,7 +224,7 @@ class SequenceDAB(DAB):
     def step(self, images: Tensor, logits: Tensor, loss: Tensor) -> bool:
         """The divergence grows with the square of the step, so its root says how much to keep.
 
-        A few of the images are enough to tell, but not with the statistics of all of them.
+        A few of the images are enough, unless BatchNorm layers use statistics of the stream.
         """
         before = [master.detach().clone() for master in self.trained.masters]
         if not super().step(images, logits, loss):

@@ -131,7 +131,7 @@ def crop(images: NDArray[np.uint8], rng: np.random.Generator, margin: int) -> ND
 def publish(model: nn.Module, file: Path) -> str:
     """Writes a model's weights in half precision and returns the checksum for `zoo.MODELS`.
 
-    The model gets the rounded weights, so what is measured afterwards is what is shipped.
+    The model gets the rounded weights, so what is measured afterward is what is shipped.
     """
     from safetensors.torch import save
 

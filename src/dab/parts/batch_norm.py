@@ -49,7 +49,7 @@ class Renormalize:
 
     A layer in eval mode computes gamma (x - mean) / sqrt(var + eps) + beta with its running
     statistics. Passing it a shifted and scaled x has the effect of other statistics, for any
-    subclass and whatever it does afterwards; the layer's buffers do not change.
+    subclass and whatever it does afterward; the layer's buffers do not change.
     """
 
     def __init__(self, name: str, moments: MomentsOf) -> None:
@@ -184,7 +184,7 @@ class RunningStatistics(Recorded):
     def __getitem__(self, name: str) -> Moments:
         return self._moments[name]
 
-    def towards(self, name: str, batch: Moments, momentum: float) -> Moments:
+    def toward(self, name: str, batch: Moments, momentum: float) -> Moments:
         """Between these moments and those of a batch; the result carries the batch's gradient."""
         mean, variance = (
             (1 - momentum) * kept.to(seen) + momentum * seen
@@ -193,8 +193,8 @@ class RunningStatistics(Recorded):
         return mean, variance
 
     def follow(self, name: str, batch: Moments, momentum: float) -> Moments:
-        """Move toward the moments of a batch; returns them as `towards`."""
-        mean, variance = self.towards(name, batch, momentum)
+        """Move toward the moments of a batch; returns them as `toward`."""
+        mean, variance = self.toward(name, batch, momentum)
         self._moments = {**self._moments, name: (mean.detach(), variance.detach())}
         return mean, variance
 

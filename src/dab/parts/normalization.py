@@ -85,7 +85,7 @@ class Statistics(RunningStatistics):
             return self[name]
         if self.kind == "ema":
             share = len(x) / (len(x) + RECENT)
-            weighed = self.follow if self._answering else self.towards
+            weighed = self.follow if self._answering else self.toward
             return weighed(name, batch, share)
         if not self._training:
             return self[name]

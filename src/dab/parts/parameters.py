@@ -125,7 +125,7 @@ class TrainedParameters(Recorded):
     def update_norm(self) -> float:
         """How far the values are from where the call's last step began; 0 without a step.
 
-        Relative to the source's norm. A return to the source is no step.
+        Relative to the source's norm. A return to the source is not a step.
         """
         before = self._token.before_step
         return 0.0 if before is None else self._distance_to(before)
@@ -269,7 +269,7 @@ class TrainedParameters(Recorded):
         self._write_back()
 
     def moved(self, directions: Sequence[Tensor | None], distance: float) -> AtEnd:
-        """The weights moved along some directions, and put back exactly afterwards."""
+        """The weights moved along some directions, and put back exactly afterward."""
         here = self._copy().masters
         for master, direction in zip(self.masters, directions, strict=True):
             if direction is not None:

@@ -68,7 +68,7 @@ class Atomic:
     _calling: int | None = None  # the process that is inside an operation; see `entry`
 
     def _atomically(self, work: Callable[[], T], keep: bool = True) -> T:
-        """Do some work such that all that it changes happens, or, if not to `keep`, nothing."""
+        """Run `work`: all of its changes take effect, or none if it raises or `keep` is False."""
         self._calling = os.getpid()
         self._savepoint = savepoint = self._mark()
         try:

@@ -14,7 +14,7 @@ from dab.augmentations import strong, weak
 from dab.methods import AdaContrast
 from dab.parts.ring_buffer import RingBuffer
 from tests.support.nets import TinyViT
-from tests.support.twins import SGD, argmax, close, log_softmax, move_towards, softmax
+from tests.support.twins import SGD, argmax, close, log_softmax, move_toward, softmax
 
 
 def run(model: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -66,7 +66,7 @@ class SlowAdaContrast:
         with torch.no_grad():
             logits, features = run(self.student, w)
             labels = [self.label(z, f) for z, f in zip(logits, features, strict=True)]
-            move_towards(self.teacher, self.student, self.keep)
+            move_toward(self.teacher, self.student, self.keep)
             _, keys = run(self.teacher, k)
         if not self.queue:
             self.queue = self.random_entries(len(keys[0]), len(logits[0]))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dab.augmentations import augment
 from dab.methods import CoTTA
 from dab.parts.parameters import bernoulli
-from tests.support.twins import SGD, close, move_towards, soft_cross_entropy, softmax
+from tests.support.twins import SGD, close, move_toward, soft_cross_entropy, softmax
 
 
 class SlowCoTTA:
@@ -56,7 +56,7 @@ class SlowCoTTA:
             loss = loss + both / 2 / n
         self.loss = loss.item()
         self.optimizer.step(list(self.student.parameters()), loss)
-        move_towards(self.teacher, self.student, self.keep)
+        move_toward(self.teacher, self.student, self.keep)
         self.restore_some()
         return answer
 

@@ -23,7 +23,7 @@ def errors_by_domain(stream: Stream, wrong: NDArray[np.bool_]) -> dict[str, floa
 
 
 def error_of_tracks(stream: Stream, predictions: NDArray[np.integer[Any]]) -> float | None:
-    """Tracks in % whose most frequent prediction is wrong; None if the images are no videos.
+    """Tracks in % whose most frequent prediction is wrong; None if the images are not videos.
 
     Of several predictions that are equally frequent, the lowest class counts.
     """

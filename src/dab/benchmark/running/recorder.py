@@ -1,4 +1,4 @@
-"""What a method's buffer held and its output correction did, for a look inside afterwards."""
+"""What a method's buffer held and its output correction did, for a look inside afterward."""
 
 from __future__ import annotations
 
