@@ -44,7 +44,9 @@ ORDERS = {
     "continual": "shuffled",
     "correlated:0.1": "Dirichlet(0.1)",
     "mixed": "mixed",
+    "drive+tracks": "drive",
 }
+SHOWN_ORDERS = ("correlated", "continual", "drive+tracks")  # in the summary
 
 # The columns of the summary.
 BENCHMARKS = {
@@ -52,6 +54,7 @@ BENCHMARKS = {
     "cifar10": "CIFAR-10, ViT",
     "cifar10-c": "CIFAR-10, ResNet-26-GN",
     "deit-tiny": "ImageNet, DeiT-Ti/16",
+    "gtsrb": "GTSRB video, ConvNet",
 }
 
 # Everything in README.md and docs/results.md that is not rendered.
@@ -348,15 +351,18 @@ class Pages:
         return _table(lines)
 
     def summary(self) -> str:
-        """Methods by benchmarks, sorted and shuffled."""
+        """Methods by benchmarks, sorted and shuffled: those that several benchmarks have."""
         columns, names = [], {}
+        benchmarks: Counter[str] = Counter()
         for benchmark, title in BENCHMARKS.items():
             rows = self.rows(benchmark)
-            for setting in ("correlated", "continual"):
+            for setting in SHOWN_ORDERS:
                 chosen = [row for row in rows if row.setting == setting]
                 if chosen:
                     columns.append((f"{title}, {ORDERS[setting]}", _errors(chosen)))
             names |= {key(row): row for row in rows}
+            benchmarks.update({key(row) for row in rows})
+        names = {which: row for which, row in names.items() if benchmarks[which] > 1}
         lines = [["method", *(title for title, _ in columns)]]
         for which in sorted(names, key=lambda which: _place(names[which])):
             errors = (column.get(which, "") for _, column in columns)
@@ -368,7 +374,7 @@ class Pages:
         names: dict[str, str] = {}
         lines = []
         for benchmark, title in BENCHMARKS.items():
-            for setting in ("correlated", "continual"):
+            for setting in SHOWN_ORDERS:
                 rows = [row for row in self.rows(benchmark) if row.setting == setting]
                 rows = [row for row in rows if key(row) in which]
                 errors = _errors(rows)
@@ -405,7 +411,9 @@ class Pages:
     def rates(self) -> str:
         """Held-out errors by learning rate, mean of both orders; the chosen rate is bold."""
         lines = [["method", "data", *(_fraction(factor) for factor in suites.FACTORS)]]
-        for (data, name), errors in held_out_errors().items():
+        found = held_out_errors()
+        for data, name in sorted(found, key=lambda at: (at[0] != "glyphs", ORDER.index(at[1]))):
+            errors = found[data, name]
             chosen = chosen_factor(errors)
             texts = (
                 f"**{error:.1f}**" if factor == chosen else f"{error:.1f}"

@@ -104,6 +104,18 @@ def test_a_table_marks_the_best_and_what_is_worse_than_the_source(page, store):
     ]
 
 
+def test_the_summary_has_the_methods_of_several_benchmarks(page, store, monkeypatch):
+    drive = [row("source", 9.0, setting="drive+tracks"), row("lame", 8.0, setting="drive+tracks")]
+    page.Stored([]).add([*drive, row("tent", 7.0, setting="drive+tracks")], "dab bench").write("v")
+    monkeypatch.setattr(page, "BENCHMARKS", {"glyphs": "glyphs", "v": "video"})
+    assert page.Pages().summary().splitlines() == [
+        "| method | glyphs, sorted | glyphs, shuffled | video, drive |",
+        "| --- | ---: | ---: | ---: |",
+        "| source | 40.0 | **39.0** | 9.0 |",
+        "| TENT | 41.3 ± 0.1 ↑ |  | **7.0** |",
+    ]
+
+
 def test_a_text_gets_the_numbers_that_it_asks_for(page, store):
     text = "DAB has {{error glyphs sorted dab:256}}, fog {{domain glyphs sorted tent fog}}."
     assert page.Pages().render(text) == "DAB has 30.0, fog 41.3."

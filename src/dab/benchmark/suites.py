@@ -22,7 +22,17 @@ SUITES: Registry[Callable[[], Grid]] = Registry("suite")
 # hyper-parameter that is tuned, by one rule for all methods, which docs/results.md states: factors
 # of the published rate on the suites of learning rates. It is 1 for all other methods.
 FACTORS = (0.25, 1, 4, 16, 64)
-CHOSEN = {("glyphs", "dab"): 16}
+CHOSEN = {
+    ("glyphs", "cotta"): 1 / 4,
+    ("glyphs", "adacontrast"): 1 / 4,
+    ("glyphs", "eata"): 64,
+    ("glyphs", "sar"): 4,
+    ("glyphs", "roid"): 16,
+    ("glyphs", "cmf"): 16,
+    ("glyphs", "dab"): 16,
+    ("cifar10", "adacontrast"): 1 / 4,
+    ("cifar10", "eata"): 64,
+}
 
 WEATHER = ("fog", "snow", "frost", "brightness", "motion_blur", "contrast")
 
