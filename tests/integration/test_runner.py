@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import multiprocessing
+import os
 import random
 import shutil
 import signal
@@ -418,6 +419,36 @@ def test_an_interrupt_in_the_last_batch_is_not_lost_on_the_runs_to_come(tmp_path
         run(cell, tiny_task(), tmp_path / "a", cache=cache, watch=Stop(BATCHES, interrupt))
     run(cell, tiny_task(), tmp_path / "b", cache=cache)
     assert_same_runs(tmp_path / "a", tmp_path / "b")
+
+
+def test_workers_may_die_of_the_same_signal(tmp_path):
+    """As when a scheduler signals all processes of a job: torch then raises wherever it can."""
+
+    def terminate_all() -> None:
+        terminate()
+        for worker in multiprocessing.active_children():
+            worker.kill()
+            os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # left for torch to find
+
+    stop = Stop(4, terminate_all)
+    with pytest.raises(Interrupted, match=f"stopped after 4 of {BATCHES} batches"):
+        run(tiny_cell("tent"), tiny_task(), tmp_path, cache=tmp_path, workers=1, watch=stop)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, EOFError, ConnectionRefusedError])
+def test_an_error_after_an_interrupt_leaves_the_last_checkpoint(error, tmp_path, cache):
+    """A loader whose worker was killed fails in one of these ways."""
+
+    def fail() -> None:
+        terminate()
+        raise error
+
+    cell = tiny_cell("tent")
+    with pytest.raises(Interrupted, match="stopped while images were being made"):
+        run(cell, tiny_task(), tmp_path, cache=cache, checkpoint_every=2, watch=Stop(4, fail))
+    diary = Diary()
+    run(cell, tiny_task(), tmp_path, cache=cache, watch=diary)
+    assert len(diary.entries) == BATCHES - 2
 
 
 @pytest.fixture

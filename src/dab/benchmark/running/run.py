@@ -160,11 +160,11 @@ class _Run:
                         raise Interrupted(f"stopped after {done}")
                     if evaluation.done % checkpoint_every == 0:
                         self._save()
-            except RuntimeError as error:
+            except Exception as error:
                 if not interrupts.requested:
                     raise
-                # The signal reached a worker as well, and the loader reports its end wherever we
-                # are, maybe in the middle of an update: resume from the last checkpoint.
+                # The signal reached a worker as well, and the loader fails in one of many ways,
+                # EOFError and OSError among them: resume from the last checkpoint.
                 raise Interrupted("stopped while images were being made") from error
             self._write_trace()
             result = self._result()
