@@ -39,7 +39,7 @@ from tests.support.cli import error_of, in_progress
 
 ROOT = Path(__file__).parent.parent.parent
 PLUGIN = "tests.support.engine_task"
-PATIENCE = 120  # seconds for anything here, on a busy machine
+PATIENCE = 1200  # seconds for anything here, on a slow and busy machine
 
 
 @pytest.fixture(autouse=True)
@@ -459,7 +459,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_goes_on(tmp_path, whole)
     assert "Traceback" not in errors
     assert len(in_progress(out)) == 2
     assert not list(out.glob("*/*.part"))
-    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
     finish(out, whole, "--jobs", "2")
 
 
@@ -514,7 +514,7 @@ def test_ray_goes_on_after_a_killed_worker_and_after_ctrl_c(tmp_path, whole):
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130, errors
-        assert psutil.wait_procs(everything, timeout=30)[1] == []
+        assert psutil.wait_procs(everything, timeout=PATIENCE)[1] == []
     assert len(re.findall(r"^slow.*resuming from its checkpoint$", errors, re.M)) == 1, errors
     assert "rerun the same command to resume" in errors
     assert len(in_progress(out)) == 2
@@ -534,7 +534,7 @@ def test_slurm_stops_in_good_order_and_goes_on(tmp_path, whole):
         os.kill(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130, errors
-        assert psutil.wait_procs(everything, timeout=30)[1] == []
+        assert psutil.wait_procs(everything, timeout=PATIENCE)[1] == []
     assert len(in_progress(out)) == 2
     finish(out, whole, *options)
 

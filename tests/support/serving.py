@@ -88,7 +88,7 @@ class Client:
     """One connection that is kept."""
 
     def __init__(self, port: int, token: str | None = None) -> None:
-        self.connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=600)
         self.headers = {} if token is None else {"authorization": f"Bearer {token}"}
 
     def request(

@@ -21,12 +21,19 @@ FIRST = "check_adapts_and_counts"
 
 
 def promises() -> Iterator[object]:
-    """`make quick` runs one check for each method, and all of them but the long ones for two."""
+    """`make quick` runs one check for each method, and all of them but the long ones for two.
+
+    GroupNorm layers are adapted as LayerNorm layers are, so `make test` has one check of each
+    method for them too, and `make fuzz` has all.
+    """
     for check, case in product(checks(), CASES + OPTIONS):
-        chosen = check.__name__ == FIRST or case.method in REPRESENTATIVES
-        slow = not chosen or check.__name__ in LONG
-        slow = slow or case.net == "groupnorm"  # it adapts as layernorm does
+        first = check.__name__ == FIRST
+        groupnorm = case.net == "groupnorm"
+        chosen = first or case.method in REPRESENTATIVES
+        slow = not chosen or check.__name__ in LONG or groupnorm
         marks = [pytest.mark.slow] if slow else []
+        if groupnorm and not chosen:
+            marks.append(pytest.mark.exhaustive)
         yield pytest.param(
             check, case, marks=marks, id=f"{check.__name__}-{case}{' steps' * (case in OPTIONS)}"
         )
