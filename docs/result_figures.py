@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
 from dab.benchmark.results.summary import Row
-from dab.report.palette import styles
+from dab.report.palette import COLORS, styles
 
 if TYPE_CHECKING:
     from results import Pages
@@ -64,13 +64,13 @@ def _rank_plot(pages: Pages) -> Figure:
     ]
     mean = {name: fmean(one[name] for one in by_stream) for name in by_stream[0]}
     order = sorted(mean, key=lambda name: (-mean[name], name))
-    color = _colors(streams)
+    looks = _looks(streams)
     figure, axes = plt.subplots(figsize=(7, 0.27 * len(order) + 0.9), layout="constrained")
     for place, name in enumerate(order):
-        own = [one[name] for one in by_stream]
-        axes.plot([min(own), max(own)], [place, place], color=color[name], lw=1, alpha=0.5)
-        axes.plot(own, [place] * len(own), "o", ms=3.5, color=color[name], alpha=0.4, mew=0)
-        axes.plot(mean[name], place, "o", ms=8, color=color[name])
+        own, color = [one[name] for one in by_stream], looks[name]["color"]
+        axes.plot([min(own), max(own)], [place, place], color=color, lw=1, alpha=0.5)
+        axes.plot(own, [place] * len(own), "o", ms=3.5, color=color, alpha=0.4, mew=0)
+        axes.plot(mean[name], place, "o", ms=8, **looks[name])
     axes.set_yticks(range(len(order)), order)
     axes.set_xlim(0.5, len(order) + 0.5)
     axes.set_xlabel(f"rank by error: mean over {len(streams)} streams (large), each stream (small)")
@@ -82,7 +82,7 @@ def _rank_plot(pages: Pages) -> Figure:
 def _cost_plot(pages: Pages) -> Figure:
     """Error as a share of the source model's against CPU time, mean over the benchmarks."""
     streams = _streams(pages)
-    color = _colors(streams)
+    looks = _looks(streams)
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
     for axes, order in zip(panels, ("sorted", "shuffled"), strict=True):
         chosen = {data: rows for (data, setting), rows in streams.items() if setting == order}
@@ -90,7 +90,7 @@ def _cost_plot(pages: Pages) -> Figure:
             cost = fmean(pages.cost(data, rows[name]) for data, rows in chosen.items())
             share = fmean(100 * rows[name].error / rows["source"].error for rows in chosen.values())
             marker = MARKERS[number % len(MARKERS)]
-            axes.plot(cost, share, marker, ms=7, color=color[name], alpha=0.85, label=name)
+            axes.plot(cost, share, marker, ms=7, alpha=0.85, label=name, **looks[name])
         axes.axhline(100, color="#8a8f98", lw=0.8, ls=":")
         axes.set(xscale="log", title=order)
         ticks = [1, 2, 4, 8, 16]
@@ -104,10 +104,16 @@ def _cost_plot(pages: Pages) -> Figure:
     return figure
 
 
-def _colors(streams: Mapping[tuple[str, str], Mapping[str, Row]]) -> dict[str, str]:
+def _looks(streams: Mapping[tuple[str, str], Mapping[str, Row]]) -> dict[str, dict[str, str]]:
+    """The color of each method; hollow if an earlier one has it too, as there are few colors."""
     rows = {name: row for found in streams.values() for name, row in found.items()}
     known = styles(row.method for row in rows.values())
-    return {name: known[row.method].light for name, row in rows.items()}
+    looks = {}
+    for name, row in rows.items():
+        style = known[row.method]
+        fill = "white" if style.shape > len(COLORS) else style.light
+        looks[name] = {"color": style.light, "markerfacecolor": fill}
+    return looks
 
 
 def _save(figure: Figure, name: str, fingerprint: str) -> None:

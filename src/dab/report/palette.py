@@ -11,7 +11,7 @@ import dab
 from dab.adapter import Adapter
 from dab.methods.source import Source
 
-__all__ = ["BACKGROUND", "WORSE", "Color", "Style", "order", "styles", "title"]
+__all__ = ["BACKGROUND", "COLORS", "WORSE", "Color", "Style", "order", "styles", "title"]
 
 
 class Color(NamedTuple):
