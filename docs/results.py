@@ -18,11 +18,11 @@ import json
 import re
 import shlex
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ import dab
 from dab.benchmark import results as finished_runs
 from dab.benchmark import suites
 from dab.benchmark.results import tables
-from dab.benchmark.results.published import published
+from dab.benchmark.results.published import Published, published
 from dab.benchmark.results.summary import Row, summarize
 from dab.data.corruptions import CORRUPTIONS
 
@@ -272,6 +272,13 @@ def chosen_rates() -> dict[tuple[str, str], float]:
     return {place: factor for place, factor in found.items() if factor != 1}
 
 
+def _published(setting: str, which: str, column: str) -> Published | None:
+    """The published error of a row, by its name in the texts."""
+    method, _, size = which.partition(":")
+    capacity = int(size) if size else 64 if method in ("rotta", "note") else None
+    return published(setting, method, capacity, column)
+
+
 class Pages:
     """What the texts may ask for. A public function is a word of the texts."""
 
@@ -318,9 +325,13 @@ class Pages:
 
     def published(self, which: str) -> str:
         """The published error of ResNet-26-GN: {{published lame}}."""
-        capacity = 64 if which == "rotta" else None
-        found = published("correlated", which, capacity, "cifar10_c")
+        found = _published("correlated", which, "cifar10_c")
         return "" if found is None else f"{found.error:.1f}"
+
+    def paper(self, order: str, which: str) -> str:
+        """The published error of ViT-B/16 on ImageNet-C: {{paper sorted dab:64}}."""
+        setting = next(setting for setting, name in ORDERS.items() if name == order)
+        return str(_published(setting, which, "imagenet_c") or "")
 
     def facts(self, name: str) -> str:
         """Seeds, dates and commits of a benchmark."""
@@ -339,15 +350,23 @@ class Pages:
         lines = list(dict.fromkeys(batch["command"] for batch in self._stored(name).batches))
         return "\n".join(["```sh", *lines, "```"])
 
-    def table(self, name: str) -> str:
-        """Errors of all methods in all orders, and their cost."""
+    def table(self, name: str, paper: str = "") -> str:
+        """Errors of all methods in all orders, and their cost.
+
+        {{table deit-tiny paper}} has the published errors of ViT-B/16 on ImageNet-C too.
+        """
         rows = self.rows(name)
-        orders = [order for order in ORDERS if any(row.setting == order for row in rows)]
-        columns = {order: _errors(row for row in rows if row.setting == order) for order in orders}
-        lines = [["method", *(ORDERS[order] for order in orders), "cost"]]
+        columns: dict[str, Callable[[str], str]] = {}
+        for setting, order in ORDERS.items():
+            errors = _errors(row for row in rows if row.setting == setting)
+            if errors and paper:
+                columns[f"{order}, paper"] = partial(self.paper, order)
+            if errors:
+                columns[order] = defaultdict(str, errors).__getitem__
+        lines = [["method", *columns, "cost"]]
         for which, row in {key(row): row for row in rows}.items():
-            errors = [columns[order].get(which, "") for order in orders]
-            lines.append([label(row), *errors, f"{self.cost(name, row):.1f}"])
+            numbers = [number(which) for number in columns.values()]
+            lines.append([label(row), *numbers, f"{self.cost(name, row):.1f}"])
         return _table(lines)
 
     def summary(self) -> str:

@@ -104,6 +104,19 @@ def test_a_table_marks_the_best_and_what_is_worse_than_the_source(page, store):
     ]
 
 
+def test_published_errors_stand_beside_ours(page, store):
+    assert page.Pages().table("glyphs", "paper").splitlines() == [
+        "| method | sorted, paper | sorted | shuffled, paper | shuffled | cost |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| source | 60.2 | 40.0 | 60.2 | **39.0** | 1.0 |",
+        "| TENT | 80.6 | 41.3 ± 0.1 ↑ | 54.5 |  | 1.0 |",
+        "| DAB, M = 256 | 62.1 | 30.0 | 48.2 |  | 2.0 |",
+        "| source + Markov prior |  | **12.0** |  |  | 1.0 |",
+    ]
+    assert page.Pages().paper("sorted", "roid") == "16.8*"
+    assert page.Pages().paper("shuffled", "note") == "54.2"
+
+
 def test_the_summary_has_the_methods_of_several_benchmarks(page, store, monkeypatch):
     drive = [row("source", 9.0, setting="drive+tracks"), row("lame", 8.0, setting="drive+tracks")]
     page.Stored([]).add([*drive, row("tent", 7.0, setting="drive+tracks")], "dab bench").write("v")
