@@ -105,7 +105,7 @@ def _cost_plot(pages: Pages) -> Figure:
 
 
 def _looks(streams: Mapping[tuple[str, str], Mapping[str, Row]]) -> dict[str, dict[str, str]]:
-    """The color of each method; hollow if an earlier one has it too, as there are few colors."""
+    """The color of each method; hollow if another method has it too, as there are few colors."""
     rows = {name: row for found in streams.values() for name, row in found.items()}
     known = styles(row.method for row in rows.values())
     looks = {}

@@ -18,11 +18,11 @@ import json
 import re
 import shlex
 import subprocess
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property, partial
+from functools import cached_property
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -330,7 +330,7 @@ class Pages:
 
     def paper(self, order: str, which: str) -> str:
         """The published error of ViT-B/16 on ImageNet-C: {{paper sorted dab:64}}."""
-        setting = next(setting for setting, name in ORDERS.items() if name == order)
+        (setting,) = (setting for setting, name in ORDERS.items() if name == order)
         return str(_published(setting, which, "imagenet_c") or "")
 
     def facts(self, name: str) -> str:
@@ -355,17 +355,17 @@ class Pages:
 
         {{table deit-tiny paper}} has the published errors of ViT-B/16 on ImageNet-C too.
         """
-        rows = self.rows(name)
-        columns: dict[str, Callable[[str], str]] = {}
+        rows = {key(row): row for row in self.rows(name)}
+        columns: dict[str, Mapping[str, str]] = {}
         for setting, order in ORDERS.items():
-            errors = _errors(row for row in rows if row.setting == setting)
+            errors = _errors(row for row in self.rows(name) if row.setting == setting)
             if errors and paper:
-                columns[f"{order}, paper"] = partial(self.paper, order)
+                columns[f"{order}, paper"] = {which: self.paper(order, which) for which in rows}
             if errors:
-                columns[order] = defaultdict(str, errors).__getitem__
+                columns[order] = errors
         lines = [["method", *columns, "cost"]]
-        for which, row in {key(row): row for row in rows}.items():
-            numbers = [number(which) for number in columns.values()]
+        for which, row in rows.items():
+            numbers = [column.get(which, "") for column in columns.values()]
             lines.append([label(row), *numbers, f"{self.cost(name, row):.1f}"])
         return _table(lines)
 

@@ -497,12 +497,12 @@ def test_a_signal_leaves_a_run_that_goes_on_and_ends_with_the_same_bits(kind, se
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     send(process.pid, kind)
-    printed, errors = process.communicate()
+    printed, errors = process.communicate(timeout=1200)
     assert process.returncode == 130, errors
     assert printed == ""
     *_, line = errors.splitlines()
-    how = r"after [1-9] of 10 batches|while images were being made"
-    assert re.fullmatch(f"dab: stopped ({how}); rerun the same command to resume", line), errors
+    how = r"after \d of 10 batches"
+    assert re.fullmatch(f"dab: stopped {how}; rerun the same command to resume", line), errors
     assert not list(out.glob("*/*.part"))
     assert main([*arguments, str(out)]) == 0
     assert main([*arguments, str(tmp_path / "whole")]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,13 @@ from dab.benchmark.results.errors import (
 from dab.benchmark.results.identity import DataCard, RunCard
 from dab.benchmark.running.checkpoint import CHECKPOINT
 from dab.benchmark.running.evaluation import stream_of
+from dab.benchmark.running.interrupts import Interrupts
 from dab.benchmark.running.progress_file import PROGRESS
 from dab.benchmark.running.run import Interrupted, _Run, identity_card
 from dab.benchmark.running.run import run as run_one
 from dab.outputs import BatchPrior
 from dab.outputs.output import OUTPUTS
-from dab.streams import Domain, Setting, Stream
+from dab.streams import Batch, Domain, Setting, Stream
 from dab.testing import same
 from dab.utils import files
 from dab.utils.fingerprint import fingerprint
@@ -421,34 +423,77 @@ def test_an_interrupt_in_the_last_batch_is_not_lost_on_the_runs_to_come(tmp_path
     assert_same_runs(tmp_path / "a", tmp_path / "b")
 
 
-def test_workers_may_die_of_the_same_signal(tmp_path):
+def test_workers_may_die_of_the_same_signal(tmp_path, cache):
     """As when a scheduler signals all processes of a job: torch then raises wherever it can."""
 
     def terminate_all() -> None:
         terminate()
-        for worker in multiprocessing.active_children():
+        workers = multiprocessing.active_children()
+        assert workers
+        for worker in workers:
             worker.kill()
             os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # left for torch to find
 
+    cell, stopped = tiny_cell("tent"), tmp_path / "stopped"
     stop = Stop(4, terminate_all)
     with pytest.raises(Interrupted, match=f"stopped after 4 of {BATCHES} batches"):
-        run(tiny_cell("tent"), tiny_task(), tmp_path, cache=tmp_path, workers=1, watch=stop)
+        run(cell, tiny_task(), stopped, cache=tmp_path / "cache", workers=1, watch=stop)
+    run(cell, tiny_task(), stopped, cache=cache)
+    run(cell, tiny_task(), tmp_path / "whole", cache=cache)
+    assert_same_runs(stopped, tmp_path / "whole")
 
 
 @pytest.mark.parametrize("error", [RuntimeError, EOFError, ConnectionRefusedError])
-def test_an_error_after_an_interrupt_leaves_the_last_checkpoint(error, tmp_path, cache):
-    """A loader whose worker was killed fails in one of these ways."""
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_loader_may_fail_after_an_interrupt(error, after, tmp_path, cache, monkeypatch):
+    """In one of these ways if its worker was killed. The batches before are not lost."""
+    stopped, batches = tmp_path / "stopped", Stream.batches
 
-    def fail() -> None:
+    def fail(self: Stream, *arguments: Any) -> Iterator[Batch]:
+        yield from itertools.islice(batches(self, *arguments), after)
         terminate()
         raise error
 
     cell = tiny_cell("tent")
-    with pytest.raises(Interrupted, match="stopped while images were being made"):
-        run(cell, tiny_task(), tmp_path, cache=cache, checkpoint_every=2, watch=Stop(4, fail))
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "batches", fail)
+        with pytest.raises(Interrupted, match=f"stopped after {after} of {BATCHES} batches"):
+            run(cell, tiny_task(), stopped, cache=cache)
     diary = Diary()
-    run(cell, tiny_task(), tmp_path, cache=cache, watch=diary)
-    assert len(diary.entries) == BATCHES - 2
+    run(cell, tiny_task(), stopped, cache=cache, watch=diary)
+    assert len(diary.entries) == BATCHES - after
+    run(cell, tiny_task(), tmp_path / "whole", cache=cache)
+    assert_same_runs(stopped, tmp_path / "whole")
+
+
+def test_an_error_while_stopping_is_reported(tmp_path, cache, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("dab.benchmark.running.run.save_checkpoint", fail)
+    with pytest.raises(OSError, match="no space left"):
+        run(tiny_cell("tent"), tiny_task(), tmp_path, cache=cache, watch=Stop(4, interrupt))
+
+
+def test_the_next_run_reports_dead_workers_again():
+    heard: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        raise RuntimeError
+
+    before = signal.signal(signal.SIGCHLD, handler)
+    try:
+        for _ in range(2):
+            with Interrupts():
+                with pytest.raises(RuntimeError):
+                    signal.raise_signal(signal.SIGCHLD)
+                terminate()
+                signal.raise_signal(signal.SIGCHLD)
+            signal.raise_signal(signal.SIGCHLD)
+        assert len(heard) == 6
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.fixture

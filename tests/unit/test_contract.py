@@ -23,8 +23,8 @@ FIRST = "check_adapts_and_counts"
 def promises() -> Iterator[object]:
     """`make quick` runs one check for each method, and all of them but the long ones for two.
 
-    GroupNorm layers are adapted as LayerNorm layers are, so `make test` has one check of each
-    method for them too, and `make fuzz` has all.
+    GroupNorm layers are adapted as LayerNorm layers are, so `make test` runs one check per method
+    on them, or all for the two representatives, and `make fuzz` the others.
     """
     for check, case in product(checks(), CASES + OPTIONS):
         first = check.__name__ == FIRST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from dab.benchmark.tasks.task import Task
 from dab.data.images import Images
 from dab.outputs.output import OUTPUTS
 from dab.registry import asks_for
-from dab.streams import Shard, Stream
+from dab.streams import Batch, Shard, Stream
 from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
@@ -145,27 +145,20 @@ class _Run:
         evaluation, stream = self.evaluation, self.stream
         journal = Journal(loggers, self.card, stream, evaluation.done)
         with Interrupts() as interrupts, journal:
-            try:
-                device = self.cell.compute.device
-                for batch in stream.batches(evaluation.done, workers, device):
-                    evaluation.step(batch)
-                    self.recorder.note(batch, evaluation)
-                    self.progress.tell(evaluation)
-                    journal.note(evaluation)
-                    watch(self.cell, stream.position(evaluation.done), stream.samples)
-                    if interrupts.requested and evaluation.done < len(stream):
-                        self._save()
-                        self.progress.tell(evaluation, now=True)
-                        done = f"{evaluation.done} of {len(stream)} batches"
-                        raise Interrupted(f"stopped after {done}")
-                    if evaluation.done % checkpoint_every == 0:
-                        self._save()
-            except Exception as error:
-                if not interrupts.requested:
-                    raise
-                # The signal reached a worker as well, and the loader fails in one of many ways,
-                # EOFError and OSError among them: resume from the last checkpoint.
-                raise Interrupted("stopped while images were being made") from error
+            device = self.cell.compute.device
+            batches = stream.batches(evaluation.done, workers, device)
+            for batch in _until_interrupted(batches, interrupts):
+                evaluation.step(batch)
+                self.recorder.note(batch, evaluation)
+                self.progress.tell(evaluation)
+                journal.note(evaluation)
+                watch(self.cell, stream.position(evaluation.done), stream.samples)
+                if evaluation.done % checkpoint_every == 0:
+                    self._save()
+            if evaluation.done < len(stream):
+                self._save()
+                self.progress.tell(evaluation, now=True)
+                raise Interrupted(f"stopped after {evaluation.done} of {len(stream)} batches")
             self._write_trace()
             result = self._result()
             result.write(self.folder)
@@ -236,6 +229,24 @@ class _Run:
             images_per_second=self.stream.samples / seconds,
             peak_memory_mib=max(self.peak_memory, memory.peak_mib()),
         )
+
+
+def _until_interrupted(batches: Iterator[Batch], interrupts: Interrupts) -> Iterator[Batch]:
+    """The batches, as far as they come before a request to stop.
+
+    The signal may have reached the loader's workers too. The loader then fails in one of many ways,
+    EOFError, OSError and RuntimeError among them.
+    """
+    while not interrupts.requested:
+        try:
+            batch = next(batches, None)
+        except Exception:
+            if not interrupts.requested:
+                raise
+            return
+        if batch is None:
+            return
+        yield batch
 
 
 def identity_card(cell: Cell, task: Task, stream: Stream, source_error: float | None) -> RunCard:
