@@ -3,9 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# One thread per process: the tests run in parallel, and threads that spin only slow each other.
-quick test fuzz: export OMP_NUM_THREADS := 1
-
 .PHONY: demo test quick fuzz lint docs format benchmarks dist clean
 
 demo: .venv/demo

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported. If its pool of compiling processes is killed, torch 2.13 waits for it
-# forever, because both sides hold the pipe open (github.com/pytorch/pytorch/pull/189290).
+# All of these before torch is imported. One thread per process: the tests run in parallel, where
+# threads that spin only slow each other, and more threads change the last bits of results.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# If its pool of compiling processes is killed, torch 2.13 waits for it forever, because both sides
+# hold the pipe open (github.com/pytorch/pytorch/pull/189290).
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Some virtual machines list AMX among the features of their processor and do not let it be used:
 # bfloat16 products then end the process with "illegal instruction".
