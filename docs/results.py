@@ -4,10 +4,10 @@
     python docs/results.py add glyphs results --command "dab bench --suite glyphs"
 
 docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
-them, with the command, date and commit. `add` stores all finished runs of a folder; a row that is
-stored already is replaced. The texts are docs/results/results.md.in and README.md.in, in which
-{{...}} stands for a table or a number: see the functions of `Pages`. A test renders them again, so
-numbers and text agree.
+them, with the command, date and commit. `add` stores all finished runs of a folder. Rows of other
+seeds are averaged with those that are stored, rows of the same seeds replace them. The texts are
+docs/results/results.md.in and README.md.in, in which {{...}} stands for a table or a number: see
+the functions of `Pages`. A test renders them again, so numbers and text agree.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import re
 import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,8 @@ BENCHMARKS = {
     "gtsrb": "GTSRB video, ConvNet",
 }
 
-# Everything in README.md and docs/results.md that is not rendered.
+# What is rendered in README.md.
 README_BLOCK = re.compile(r"(<!-- numbers: .*? -->\n)(.*?)(<!-- end of numbers -->)", re.DOTALL)
-KEPT_SECTION = "## Real images: a small ImageNet-C"
 
 SOURCE_TOLERANCE = 1.0  # points between the errors of the source model over different seeds
 TOLERANCE = 0.5  # points by which learning rates may differ and still count as equal
@@ -77,9 +76,14 @@ class Stored:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """In the order of the tables, the latest of each method and stream."""
-        latest = {_identity(row): row for batch in self.batches for row in batch["rows"]}
-        return sorted(map(_read_row, latest.values()), key=_place)
+        """One of each method and stream, over all its seeds, in the order of the tables."""
+        kept: dict[str, list[Row]] = {}
+        for batch in self.batches:
+            for row in batch["rows"]:
+                new = _read_row(row)
+                earlier = kept.get(_identity(row), [])
+                kept[_identity(row)] = [*(r for r in earlier if not _share_seeds(r, new)), new]
+        return sorted(map(over_all_seeds, kept.values()), key=_place)
 
     @cached_property
     def costs(self) -> dict[str, float]:
@@ -99,13 +103,18 @@ class Stored:
         return {which: time / of_source[which] for which, time in own.items()}
 
     def add(self, rows: Sequence[Mapping[str, Any]], command: str) -> Stored:
-        """With new rows, which replace those of the same method on the same stream."""
-        new = {_identity(row) for row in rows}
+        """With new rows, which replace those of the same method, stream and seeds."""
+        new = {_identity(row): _read_row(row) for row in rows}
         if len(new) < len(rows):
             raise ValueError("the folder has runs of several versions: use a folder for each")
+
+        def is_current(row: Mapping[str, Any]) -> bool:
+            other = new.get(_identity(row))
+            return other is None or _is_source(row) or not _share_seeds(_read_row(row), other)
+
         batches = []
         for batch in self.batches:
-            kept = [row for row in batch["rows"] if _is_source(row) or _identity(row) not in new]
+            kept = list(filter(is_current, batch["rows"]))
             if not all(map(_is_source, kept)):
                 batches.append({**batch, "rows": kept})
         ordered = sorted(rows, key=lambda row: (row["setting"], _place(Row(**row))))
@@ -146,6 +155,33 @@ def _check_same_stream(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _read_row(row: Mapping[str, Any]) -> Row:
     return Row(**{**row, "seeds": tuple(row["seeds"])})
+
+
+def _share_seeds(row: Row, other: Row) -> bool:
+    return not set(row.seeds).isdisjoint(other.seeds)
+
+
+def over_all_seeds(rows: Sequence[Row]) -> Row:
+    """One row from several of the same method and stream, each over other seeds."""
+    seeds = [len(row.seeds) for row in rows]
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(n * value for n, value in zip(seeds, values, strict=True)) / sum(seeds)
+
+    error = mean(row.error for row in rows)
+    squares = sum(
+        (n - 1) * (row.deviation or 0.0) ** 2 + n * (row.error - error) ** 2
+        for n, row in zip(seeds, rows, strict=True)
+    )
+    return replace(
+        rows[-1],
+        seeds=tuple(sorted(seed for row in rows for seed in row.seeds)),
+        error=error,
+        deviation=math.sqrt(squares / (sum(seeds) - 1)) if sum(seeds) > 1 else None,
+        errors={domain: mean(row.errors[domain] for row in rows) for domain in rows[0].errors},
+        source_error=mean(row.source_error for row in rows),
+        track_error=mean(tracks) if None not in (tracks := [r.track_error for r in rows]) else None,
+    )
 
 
 def _is_source(row: Mapping[str, Any]) -> bool:
@@ -263,7 +299,7 @@ def chosen_factor(errors: Errors) -> float:
     lowest = min(errors.values())
     equal = [factor for factor, error in errors.items() if error <= lowest + TOLERANCE]
     # Of two that are equally near, the lower rate.
-    return min(equal, key=lambda factor: (abs(log2(factor)), factor))
+    return min(equal, key=lambda factor: (abs(math.log2(factor)), factor))
 
 
 def chosen_rates() -> dict[tuple[str, str], float]:
@@ -461,11 +497,9 @@ def rendered() -> dict[Path, str]:
     pages = Pages()
     readme, page = ROOT / "README.md", ROOT / "docs/results.md"
     block = pages.render((STORE / "README.md.in").read_text())
-    text = pages.render((STORE / "results.md.in").read_text())
-    _, found, kept = page.read_text().partition(KEPT_SECTION)
     return {
         readme: README_BLOCK.sub(lambda m: m[1] + block + m[3], readme.read_text()),
-        page: f"{text.rstrip()}\n\n{found}{kept}" if found else text,
+        page: pages.render((STORE / "results.md.in").read_text()),
     }
 
 

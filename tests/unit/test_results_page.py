@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 from types import ModuleType
 from typing import Any
 
@@ -148,6 +149,34 @@ def test_new_rows_replace_old_ones(page, store):
     lines = (store / "glyphs.json").read_text().splitlines()
     assert sum('"method": "roid"' in line for line in lines) == 1  # a row is a line
     assert json.loads("\n".join(lines)) == read.batches
+
+
+@pytest.mark.parametrize("parts", [[3], [1, 1, 1], [2, 1], [1, 2], [2, 3], [4, 1, 1]])
+def test_rows_of_other_seeds_are_averaged_exactly(page, store, parts):
+    numbers = [30.0, 31.5, 29.2, 33.3, 30.7, 28.1][: sum(parts)]
+    pieces, seed = [], 0
+    for count in parts:
+        own = numbers[seed : seed + count]
+        spread = {"seeds": [*range(seed, seed + count)], "track_error": fmean(own) / 2}
+        deviation = stdev(own) if count > 1 else None
+        pieces.append(row("roid", fmean(own), deviation=deviation, **spread))
+        seed += count
+    stored = page.Stored.read("glyphs")
+    for piece in pieces:
+        stored = stored.add([piece], "dab bench")
+    (found,) = (found for found in stored.rows if found.method == "roid")
+    assert found.seeds == tuple(range(len(numbers)))
+    assert found.error == pytest.approx(fmean(numbers), abs=1e-3)  # stored with three digits
+    assert found.deviation == pytest.approx(stdev(numbers), abs=2e-3)
+    assert found.errors["fog"] == pytest.approx(fmean(numbers), abs=1e-3)
+    assert found.track_error == pytest.approx(fmean(numbers) / 2, abs=1e-3)
+
+
+def test_rows_that_share_a_seed_are_replaced(page, store):
+    new = row("tent", 20.0, seeds=[1, 2], deviation=0.5)  # the store has 0 and 1
+    stored = page.Stored.read("glyphs").add([new], "dab bench")
+    (tent,) = (found for found in stored.rows if found.method == "tent")
+    assert (tent.seeds, tent.error, tent.deviation) == ((1, 2), 20.0, 0.5)
 
 
 @pytest.mark.parametrize(
