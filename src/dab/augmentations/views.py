@@ -50,6 +50,7 @@ _STRONG_JITTER: list[Jitter] = [
     (hue, -0.1, 0.1),
 ]
 _NEED_RGB = (saturation, hue)
+_WIDEST = 2.0  # sigma of the blur of `strong`, in pixels
 _CROP_RATIOS = (3 / 4, 4 / 3)
 
 
@@ -97,58 +98,54 @@ def mild(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def weak(images: Tensor, generator: torch.Generator) -> Tensor:
-    """AdaContrast's weak view: each image is shifted by whole pixels, and flipped with p = 0.5.
+def weak(images: Tensor, generator: torch.Generator, crop: bool = False) -> Tensor:
+    """AdaContrast's weak view: each image is flipped with p = 0.5, and shifted if `crop`.
 
-    The shift is a crop of the image padded by 1/8 of each side. The padding repeats the edges, as
-    in `augment`: black bars would be a domain shift of their own.
+    The original crops images that are larger than the model's. Here the shift is by whole pixels,
+    a crop of the image padded by 1/8 of each side. The padding repeats the edges, as in `augment`:
+    black bars would be a domain shift of their own.
+
+    Args:
+        images: (n, channels, height, width).
+        generator: draws all random numbers.
+        crop: whether to shift; AdaContrast does not on ImageNet-C and CIFAR.
 
     >>> images = torch.rand(4, 3, 32, 32)
     >>> weak(images, torch.Generator().manual_seed(0)).shape
     torch.Size([4, 3, 32, 32])
     """
-    source = _prepared(images)
-    count, _, height, width = source.shape
-    rows, columns = height // 8, width // 8
-    tops = torch.randint(2 * rows + 1, (count,), generator=generator).tolist()
-    lefts = torch.randint(2 * columns + 1, (count,), generator=generator).tolist()
-    view = torch.stack(
-        [
-            padded[:, top : top + height, left : left + width]
-            for padded, top, left in zip(extend(source, rows, columns), tops, lefts, strict=True)
-        ]
-    )
-    _change(view, _chance(0.5, count, generator), _flipped)
+    view = _prepared(images)
+    view = _shifted(view, generator) if crop else view.clone()
+    _change(view, _chance(0.5, len(view), generator), _flipped)
     return view.to(images.dtype)
 
 
 @torch.no_grad()
-def strong(images: Tensor, generator: torch.Generator, resized_crop: bool = True) -> Tensor:
+def strong(images: Tensor, generator: torch.Generator, crop: bool = False) -> Tensor:
     """AdaContrast's strong view, drawn independently for each image.
 
-    In this order: a crop of 20 % to 100 % of the area with an aspect ratio of 3/4 to 4/3, resized
-    to the full size; with p = 0.8, brightness, contrast and saturation by up to 40 % and hue by up
-    to 1/10 of a turn, in random order; gray with p = 0.2; with p = 0.5, a blur with sigma 0.1 to 2
-    and an odd kernel of about 1/10 of the shorter side, at least 3; a flip with p = 0.5.
+    In this order: if `crop`, a crop of 20 % to 100 % of the area with an aspect ratio of 3/4 to
+    4/3, resized to the full size; with p = 0.8, brightness, contrast and saturation by up to 40 %
+    and hue by up to 1/10 of a turn, in random order; gray with p = 0.2; with p = 0.5, a blur with
+    sigma 0.1 to 2 pixels, whatever the size of the image; a flip with p = 0.5.
 
     Args:
         images: (n, channels, height, width) in [0, 1].
         generator: draws all random numbers.
-        resized_crop: whether to crop; AdaContrast does not on ImageNet-C.
+        crop: whether to crop; AdaContrast does not on ImageNet-C and CIFAR.
 
     >>> strong(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0)).shape
     torch.Size([4, 3, 32, 32])
     """
     view = _prepared(images).clamp(0, 1)
     count, channels, height, width = view.shape
-    if resized_crop:
+    if crop:
         view = warp(view, _crop_boxes(count, height, width, generator))
     _jitter(view, _chance(0.8, count, generator), generator)
     if channels == 3:
         _change(view, _chance(0.2, count, generator), gray)
-    size = max(3, min(height, width) // 10 | 1)
-    sigma = _uniform(0.1, 2, count, generator)
-    _change(view, _chance(0.5, count, generator), partial(_blurred, size=size), sigma)
+    sigma = _uniform(0.1, _WIDEST, count, generator)
+    _change(view, _chance(0.5, count, generator), _blurred, sigma)
     _change(view, _chance(0.5, count, generator), _flipped)
     return view.clamp_(0, 1).to(images.dtype)
 
@@ -303,8 +300,23 @@ def _crop_boxes(
     return torch.cat([torch.diag_embed(sides), center[:, :, None]], dim=2)
 
 
-def _blurred(images: Tensor, sigma: Tensor, size: int) -> Tensor:
-    return blur(extend(images, size // 2, size // 2), sigma, size)
+def _shifted(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image shifted by up to 1/8 of each side, with its edges repeated."""
+    count, _, height, width = images.shape
+    rows, columns = height // 8, width // 8
+    tops = torch.randint(2 * rows + 1, (count,), generator=generator).tolist()
+    lefts = torch.randint(2 * columns + 1, (count,), generator=generator).tolist()
+    return torch.stack(
+        [
+            padded[:, top : top + height, left : left + width]
+            for padded, top, left in zip(extend(images, rows, columns), tops, lefts, strict=True)
+        ]
+    )
+
+
+def _blurred(images: Tensor, sigma: Tensor) -> Tensor:
+    reach = math.ceil(3 * _WIDEST)  # a Gaussian ends there, for all that can be seen
+    return blur(extend(images, reach, reach), sigma, 2 * reach + 1)
 
 
 def _flipped(images: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -57,7 +56,7 @@ class AdaContrast(Adapter):
         teacher: how much of itself the momentum copy keeps in an update.
         neighbors: number of neighbors whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
-        resized_crop: whether strong views are cropped (the paper: not on ImageNet-C).
+        crop: whether views are cropped (the authors: not on ImageNet-C and CIFAR).
         **common: options that methods share; see `dab.common.Training`.
     """
 
@@ -80,14 +79,14 @@ class AdaContrast(Adapter):
         teacher: Share = 0.999,
         neighbors: Count = 10,
         refine_after: Annotated[int, Range(0, 2**31 - 1)] = 1024,
-        resized_crop: bool = False,
+        crop: bool = False,
         **common: Unpack[Training[StatisticsKind | Literal["train"]]],
     ) -> None:
         self._tap = Features(model, common.get("features"))
         super().__init__(model, **common)  # type: ignore[arg-type]  # "train" is its own
         self.temperature, self.queue, self.teacher = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
-        self.strong = partial(strong, resized_crop=resized_crop)
+        self.crop = crop
 
     def begin(self, classes: int) -> Memory:
         features = Array((None, None))
@@ -100,8 +99,8 @@ class AdaContrast(Adapter):
 
     def adapt(self, images: Tensor, logits: Tensor) -> Tensor:
         memory: Memory = self.memory
-        w = weak(images, self.generator)
-        q, k = self.strong(images, self.generator), self.strong(images, self.generator)
+        w = weak(images, self.generator, self.crop)
+        q, k = (strong(images, self.generator, self.crop) for _ in range(2))
         logits_w, features_w = self._run(w)
         labels = self._pseudo_labels(logits_w, features_w)
         memory.teacher.follow(self.teacher)

@@ -42,7 +42,7 @@ class SlowAdaContrast:
         teacher: float = 0.999,
         neighbors: int = 10,
         refine_after: int = 1024,
-        resized_crop: bool = False,
+        crop: bool = False,
         lr: float = 2e-4,
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
@@ -51,7 +51,7 @@ class SlowAdaContrast:
         self.student, self.teacher = (copy.deepcopy(model).eval() for _ in range(2))
         self.temperature, self.capacity, self.keep = temperature, queue, teacher
         self.neighbors, self.refine_after = neighbors, refine_after
-        self.resized_crop = resized_crop
+        self.crop = crop
         self.optimizer = SGD(lr, momentum, weight_decay)
         self.generator = torch.Generator().manual_seed(seed)
         self.queue: list[tuple[Tensor, int]] = []
@@ -60,9 +60,9 @@ class SlowAdaContrast:
         self.loss = math.nan
 
     def __call__(self, images: Tensor) -> Tensor:
-        w = weak(images, self.generator)
-        q = strong(images, self.generator, self.resized_crop)
-        k = strong(images, self.generator, self.resized_crop)
+        w = weak(images, self.generator, self.crop)
+        q = strong(images, self.generator, self.crop)
+        k = strong(images, self.generator, self.crop)
         with torch.no_grad():
             logits, features = run(self.student, w)
             labels = [self.label(z, f) for z, f in zip(logits, features, strict=True)]
