@@ -4,10 +4,11 @@
     python docs/results.py add glyphs results --command "dab bench --suite glyphs"
 
 docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
-them, with the command, date and commit. `add` stores all finished runs of a folder. Rows of other
-seeds are averaged with those that are stored, rows of the same seeds replace them. The texts are
-docs/results/results.md.in and README.md.in, in which {{...}} stands for a table or a number: see
-the functions of `Pages`. A test renders them again, so numbers and text agree.
+them, with the command, date and commit. `add` stores all finished runs of a folder. A row replaces
+those whose seeds it has, and is averaged with rows of other seeds: add seeds only to a method that
+has not changed since. The texts are docs/results/results.md.in and README.md.in, in which {{...}}
+stands for a table or a number: see the functions of `Pages`. A test renders them again, so numbers
+and text agree.
 """
 
 from __future__ import annotations
@@ -77,13 +78,14 @@ class Stored:
     @cached_property
     def rows(self) -> list[Row]:
         """One of each method and stream, over all its seeds, in the order of the tables."""
-        kept: dict[str, list[Row]] = {}
-        for batch in self.batches:
-            for row in batch["rows"]:
-                new = _read_row(row)
-                earlier = kept.get(_identity(row), [])
-                kept[_identity(row)] = [*(r for r in earlier if not _share_seeds(r, new)), new]
-        return sorted(map(over_all_seeds, kept.values()), key=_place)
+        stored = [row for batch in self.batches for row in batch["rows"]]
+        groups: dict[str, list[Row]] = {}
+        # Only rows of the source model share seeds, since every folder has some: most seeds first.
+        for row in sorted(stored, key=lambda row: -len(row["seeds"])):
+            group = groups.setdefault(_identity(row), [])
+            if not any(_share_seeds(row, other) for other in group):
+                group.append(_read_row(row))
+        return sorted(map(over_all_seeds, groups.values()), key=_place)
 
     @cached_property
     def costs(self) -> dict[str, float]:
@@ -103,14 +105,21 @@ class Stored:
         return {which: time / of_source[which] for which, time in own.items()}
 
     def add(self, rows: Sequence[Mapping[str, Any]], command: str) -> Stored:
-        """With new rows, which replace those of the same method, stream and seeds."""
+        """With new rows, which replace rows of the same method and stream with the same seeds."""
         new = {_identity(row): _read_row(row) for row in rows}
         if len(new) < len(rows):
             raise ValueError("the folder has runs of several versions: use a folder for each")
 
         def is_current(row: Mapping[str, Any]) -> bool:
             other = new.get(_identity(row))
-            return other is None or _is_source(row) or not _share_seeds(_read_row(row), other)
+            if other is None or _is_source(row) or not _share_seeds(row, other):
+                return True
+            if not set(row["seeds"]) <= set(other.seeds):
+                raise ValueError(
+                    f"{row['method']} on {row['setting']} is stored with the seeds {row['seeds']}, "
+                    f"of which the folder has only some: run them all again, or only others"
+                )
+            return False
 
         batches = []
         for batch in self.batches:
@@ -157,12 +166,17 @@ def _read_row(row: Mapping[str, Any]) -> Row:
     return Row(**{**row, "seeds": tuple(row["seeds"])})
 
 
-def _share_seeds(row: Row, other: Row) -> bool:
-    return not set(row.seeds).isdisjoint(other.seeds)
+def _share_seeds(row: Mapping[str, Any], other: Row) -> bool:
+    return not set(row["seeds"]).isdisjoint(other.seeds)
 
 
 def over_all_seeds(rows: Sequence[Row]) -> Row:
-    """One row from several of the same method and stream, each over other seeds."""
+    """One row from several of the same method and stream, each over other seeds.
+
+    Its costs are those of the first row; `Stored.costs` has the mean.
+    """
+    if len(rows) == 1:
+        return rows[0]
     seeds = [len(row.seeds) for row in rows]
 
     def mean(values: Iterable[float]) -> float:
@@ -173,14 +187,15 @@ def over_all_seeds(rows: Sequence[Row]) -> Row:
         (n - 1) * (row.deviation or 0.0) ** 2 + n * (row.error - error) ** 2
         for n, row in zip(seeds, rows, strict=True)
     )
+    tracks = [row.track_error for row in rows if row.track_error is not None]
     return replace(
-        rows[-1],
+        rows[0],
         seeds=tuple(sorted(seed for row in rows for seed in row.seeds)),
         error=error,
-        deviation=math.sqrt(squares / (sum(seeds) - 1)) if sum(seeds) > 1 else None,
+        deviation=math.sqrt(squares / (sum(seeds) - 1)),
         errors={domain: mean(row.errors[domain] for row in rows) for domain in rows[0].errors},
         source_error=mean(row.source_error for row in rows),
-        track_error=mean(tracks) if None not in (tracks := [r.track_error for r in rows]) else None,
+        track_error=mean(tracks) if tracks else None,
     )
 
 
@@ -377,8 +392,9 @@ class Pages:
         commits = list(dict.fromkeys(batch["commit"] for batch in stored.batches))
         several = "Seeds " if len(seeds) > 1 else "Seed "
         text = several + ", ".join(map(str, seeds))
-        if len({row.seeds for row in stored.rows}) > 1:
-            text += " (rows without a deviation: seed 0 alone)"
+        if alone := {row.seeds for row in stored.rows if len(row.seeds) == 1 < len(seeds)}:
+            ((seed,),) = alone
+            text += f" (rows without a deviation: seed {seed} alone)"
         return f"{text}; {', '.join(dates)}; commit {', '.join(commits)}."
 
     def commands(self, name: str) -> str:

@@ -138,7 +138,9 @@ def test_a_text_gets_the_numbers_that_it_asks_for(page, store):
 
 
 def test_new_rows_replace_old_ones(page, store):
-    stored = page.Stored.read("glyphs").add([row("tent", 20.0), row("roid", 10.0)], "dab run")
+    stored = page.Stored.read("glyphs").add(
+        [row("tent", 20.0, seeds=[0, 1]), row("roid", 10.0)], "dab run"
+    )
     stored.write("glyphs")
     read = page.Stored.read("glyphs")
     assert [(batch["command"], len(batch["rows"])) for batch in read.batches] == [
@@ -173,10 +175,29 @@ def test_rows_of_other_seeds_are_averaged_exactly(page, store, parts):
 
 
 def test_rows_that_share_a_seed_are_replaced(page, store):
-    new = row("tent", 20.0, seeds=[1, 2], deviation=0.5)  # the store has 0 and 1
+    new = row("tent", 20.0, seeds=[0, 1, 2], deviation=0.5)  # the store has 0 and 1
     stored = page.Stored.read("glyphs").add([new], "dab bench")
     (tent,) = (found for found in stored.rows if found.method == "tent")
-    assert (tent.seeds, tent.error, tent.deviation) == ((1, 2), 20.0, 0.5)
+    assert (tent.seeds, tent.error, tent.deviation) == ((0, 1, 2), 20.0, 0.5)
+    methods = [[old["method"] for old in batch["rows"]] for batch in stored.batches]
+    assert methods == [["source", "source", "dab", "source"], ["tent"]]
+
+
+def test_no_seed_is_lost(page, store):
+    stored = page.Stored.read("glyphs")
+    with pytest.raises(ValueError, match=r"tent on correlated is stored with the seeds \[0, 1\]"):
+        stored.add([row("tent", 20.0, seeds=[1, 2], deviation=0.5)], "dab bench")
+    spread = {"seeds": [0, 1, 2], "deviation": 0.25}
+    several = [row("source", 40.0, **spread), row("roid", 20.0, **spread)]
+    one = [row("source", 40.0), row("eata", 30.0)]
+    for folders in ([several, one], [one, several]):
+        found = stored
+        for rows in folders:
+            found = found.add(rows, "dab bench")
+        (source,) = (
+            row for row in found.rows if page.key(row) == "source" and row.setting == "correlated"
+        )
+        assert (source.seeds, source.deviation) == ((0, 1, 2), 0.25)
 
 
 @pytest.mark.parametrize(

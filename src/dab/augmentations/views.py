@@ -101,9 +101,9 @@ def mild(images: Tensor, generator: torch.Generator) -> Tensor:
 def weak(images: Tensor, generator: torch.Generator, crop: bool = False) -> Tensor:
     """AdaContrast's weak view: each image is flipped with p = 0.5, and shifted if `crop`.
 
-    The original crops images that are larger than the model's. Here the shift is by whole pixels,
-    a crop of the image padded by 1/8 of each side. The padding repeats the edges, as in `augment`:
-    black bars would be a domain shift of their own.
+    The original crops views from images larger than the model's input. Here the shift is by whole
+    pixels, a crop of the image padded by 1/8 of each side. The padding repeats the edges, as in
+    `augment`: black bars would be a domain shift of their own.
 
     Args:
         images: (n, channels, height, width).
@@ -315,7 +315,7 @@ def _shifted(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _blurred(images: Tensor, sigma: Tensor) -> Tensor:
-    reach = math.ceil(3 * _WIDEST)  # a Gaussian ends there, for all that can be seen
+    reach = math.ceil(3 * _WIDEST)  # a Gaussian is negligible beyond 3 sigma
     return blur(extend(images, reach, reach), sigma, 2 * reach + 1)
 
 

@@ -56,7 +56,8 @@ class AdaContrast(Adapter):
         teacher: how much of itself the momentum copy keeps in an update.
         neighbors: number of neighbors whose mean prediction is the pseudo-label.
         refine_after: samples before pseudo-labels are refined by neighbors.
-        crop: whether views are cropped (the authors: not on ImageNet-C and CIFAR).
+        crop: whether weak views are shifted and strong ones cropped (the authors: not on ImageNet-C
+            and CIFAR).
         **common: options that methods share; see `dab.common.Training`.
     """
 
