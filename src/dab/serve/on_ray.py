@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ def run(
     _, served = create(replace(plan, device="cpu"), None)  # what is wrong is said here, at once
     if plan.device.startswith("cuda:"):
         raise ValueError("Ray gives each replica a GPU of its own: pass --device cuda")
+    # Ray kills a proxy that takes longer to start, by default 5 seconds; a loaded machine does.
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     cluster = connect(address, cpus=replicas * ((plan.threads or 1) + 1))
     gpus = replicas if plan.device == "cuda" else 0
     if (found := cluster.cluster_resources().get("GPU", 0)) < gpus:
