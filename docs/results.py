@@ -392,9 +392,9 @@ class Pages:
         commits = list(dict.fromkeys(batch["commit"] for batch in stored.batches))
         several = "Seeds " if len(seeds) > 1 else "Seed "
         text = several + ", ".join(map(str, seeds))
-        if alone := {row.seeds for row in stored.rows if len(row.seeds) == 1 < len(seeds)}:
-            ((seed,),) = alone
-            text += f" (rows without a deviation: seed {seed} alone)"
+        if alone := {row.seeds[0] for row in stored.rows if len(row.seeds) == 1 < len(seeds)}:
+            single = " or ".join(map(str, sorted(alone)))
+            text += f" (rows without a deviation: seed {single} alone)"
         return f"{text}; {', '.join(dates)}; commit {', '.join(commits)}."
 
     def commands(self, name: str) -> str:
