@@ -110,6 +110,7 @@ def run(
         files.remove_unfinished(folder)
         if workers is None:
             workers = 0 if stream.ready else cell.compute.readers
+        memory.keep_freed()
         with cell.compute.threading():
             started = _Run(cell, task, stream, card, folder)
             return started.finish(workers, checkpoint_every, watch, loggers)
