@@ -6,9 +6,9 @@
 docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
 them, with the command, date and commit. `add` stores all finished runs of a folder. A row replaces
 those whose seeds it has, and is averaged with rows of other seeds: add seeds only to a method that
-has not changed since. The texts are docs/results/results.md.in and README.md.in, in which {{...}}
-stands for a table or a number: see the functions of `Pages`. A test renders them again, so numbers
-and text agree.
+has not changed since, in the same precision. The texts are docs/results/results.md.in and
+README.md.in, in which {{...}} stands for a table or a number: see the functions of `Pages`. A test
+renders them again, so numbers and text agree.
 """
 
 from __future__ import annotations
@@ -112,7 +112,11 @@ class Stored:
 
         def is_current(row: Mapping[str, Any]) -> bool:
             other = new.get(_identity(row))
-            if other is None or _is_source(row) or not _share_seeds(row, other):
+            if other is None or _is_source(row):
+                return True
+            if not _share_seeds(row, other):
+                if _read_row(row).precision != other.precision:
+                    raise ValueError(f"{row['method']} on {row['setting']}: another precision")
                 return True
             if not set(row["seeds"]) <= set(other.seeds):
                 raise ValueError(
@@ -258,7 +262,10 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _errors(rows: Iterable[Row]) -> dict[str, str]:
-    """The errors of one column by key: the best is bold, an arrow is worse than the source."""
+    """The errors of one column by key.
+
+    The best is bold, an arrow is worse than the source, a dagger is of half precision.
+    """
     rows = list(rows)
     best = min((round(row.error, 1) for row in rows), default=0.0)
     found: dict[str, str] = {}
@@ -267,6 +274,7 @@ def _errors(rows: Iterable[Row]) -> dict[str, str]:
             raise ValueError(f"two rows are called {key(row)!r}: {row}")
         text = f"{row.error:.1f}" + ("" if row.deviation is None else f" ± {row.deviation:.1f}")
         text = f"**{text}**" if round(row.error, 1) == best else text
+        text += "†" * (row.precision != "fp32")
         found[key(row)] = f"{text} ↑" if row.worse_than_source else text
     return found
 

@@ -183,6 +183,17 @@ def test_rows_that_share_a_seed_are_replaced(page, store):
     assert methods == [["source", "source", "dab", "source"], ["tent"]]
 
 
+def test_half_precision_is_marked_and_never_averaged_with_full(page, store):
+    stored = page.Stored.read("glyphs").add([row("cotta", 20.0, precision="bf16")], "dab bench")
+    stored.write("glyphs")
+    assert "| CoTTA | 20.0† |  | 1.0 |" in page.Pages().table("glyphs").splitlines()
+    with pytest.raises(ValueError, match="cotta on correlated: another precision"):
+        stored.add([row("cotta", 21.0, seeds=[1])], "dab bench")
+    in_full = stored.add([row("cotta", 21.0)], "dab bench")
+    (cotta,) = (found for found in in_full.rows if found.method == "cotta")
+    assert (cotta.error, cotta.precision) == (21.0, "fp32")
+
+
 def test_no_seed_is_lost(page, store):
     stored = page.Stored.read("glyphs")
     with pytest.raises(ValueError, match=r"tent on correlated is stored with the seeds \[0, 1\]"):

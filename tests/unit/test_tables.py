@@ -291,7 +291,7 @@ def test_csv_has_all_numbers(tmp_path):
     lines = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     assert len(lines) == len(rows)
     for line, row in zip(lines, rows, strict=True):
-        for name in ("data", "setting", "method"):
+        for name in ("data", "setting", "method", "precision"):
             assert line[name] == getattr(row, name)
         for name in (
             *("capacity", "error", "deviation", "source_error"),

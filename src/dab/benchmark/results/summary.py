@@ -35,6 +35,7 @@ class Row:
     peak_memory_mib: float
     published: Published | None
     track_error: float | None = None  # of videos: mean over the seeds
+    precision: str = "fp32"  # of matrix products and convolutions
 
     @property
     def name(self) -> str:
@@ -74,6 +75,7 @@ def _row(group: list[Result]) -> Row:
         peak_memory_mib=max(result.peak_memory_mib for result in group),
         published=published(card.setting, card.method, card.capacity, card.published_as),
         track_error=_mean(result.track_error for result in group),
+        precision=card.compute.precision,
     )
 
 

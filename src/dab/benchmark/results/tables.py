@@ -258,7 +258,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     plain = (
         *("data", "setting", "method", "capacity", "error", "deviation", "track_error"),
         "source_error",
-        *("update_rate", "images_per_second", "peak_memory_mib"),
+        *("update_rate", "images_per_second", "peak_memory_mib", "precision"),
     )
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*plain, "options", "seeds", "published", "published_by", *domains])
