@@ -95,6 +95,15 @@ def test_settings_may_have_methods_of_their_own():
     assert [cell.method for cell in grid.cells()] == ["source", "lame", "source", "tent"]
 
 
+def test_a_data_set_may_have_methods_of_its_own():
+    methods = {"mixed": ["tent"], ("cifar10", "mixed"): ["roid"]}
+    cells = Grid(methods, data=["glyphs", "cifar10"], settings=["mixed"]).cells()
+    assert [(cell.data, cell.method) for cell in cells if not cell.is_source] == [
+        ("glyphs", "tent"),
+        ("cifar10", "roid"),
+    ]
+
+
 def test_pieces_of_a_stream_are_cells_of_their_own():
     cells = tiny_grid("tent", shards=Shard.parse("3")).cells()
     assert [cell.shard.number for cell in cells] == [0, 1, 2] * 2
@@ -126,7 +135,7 @@ def test_pieces_of_a_stream_are_cells_of_their_own():
         ),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"partial": True}, "--partial does not apply to glyphs"),
-        ({"methods": {"mixed": ["tent"]}}, "the grid has no methods for correlated"),
+        ({"methods": {"mixed": ["tent"]}}, "the grid has no methods for correlated on glyphs"),
     ],
 )
 def test_all_of_a_grid_is_checked_when_it_is_made(fields, culprit):

@@ -57,7 +57,7 @@ class Grid:
     Args:
         methods: each a `Method`, or text such as "dab capacity=64,256", which stands for one
             method per value; a single one needs no list. A mapping gives each setting methods of
-            its own. The source model is always included.
+            its own, or each pair of data set and setting. The source model is always included.
         data: names of data sets; `dab data list` shows them. Options that only one data set has
             follow its name: "imagenet-c image_list=FILE".
         settings: each a `Setting`, or text such as "continual" or "correlated:0.1".
@@ -79,7 +79,7 @@ class Grid:
     ValueError: unknown method 'tnet'; ...
     """
 
-    methods: Methods | Mapping[str, Methods] = ()
+    methods: Methods | Mapping[str | tuple[str, str], Methods] = ()
     data: Sequence[str] = ("glyphs",)
     settings: Sequence[str | Setting] = (str(CORRELATED),)
     seeds: Sequence[int] = (0,)
@@ -137,18 +137,23 @@ class Grid:
             )
             for data in self.data_names
             for setting in map(_setting, self.settings)
-            for name, options in self._methods(setting)
+            for name, options in self._methods(data, setting)
             for seed in self.seeds
             for shard in shards
         ]
 
-    def _methods(self, setting: Setting) -> list[Method]:
+    def _methods(self, data: str, setting: Setting) -> list[Method]:
         chosen = self.methods
         if isinstance(chosen, Mapping):
-            if str(setting) not in chosen:
-                available = ", ".join(chosen)
-                raise ValueError(f"the grid has no methods for {setting}, only for: {available}")
-            chosen = chosen[str(setting)]
+            # A pair comes before a setting alone.
+            places = [place for place in ((data, str(setting)), str(setting)) if place in chosen]
+            if not places:
+                pairs = ((data, at) if isinstance(at, str) else at for at in chosen)
+                known = [name for place, name in pairs if place == data]
+                raise ValueError(
+                    f"the grid has no methods for {setting} on {data}, only for: {', '.join(known)}"
+                )
+            chosen = chosen[places[0]]
         if isinstance(chosen, str | Method):
             chosen = [chosen]
         methods: list[Method] = []

@@ -9,7 +9,7 @@ from dataclasses import replace
 import dab
 from dab.benchmark.cell import Method
 from dab.benchmark.grid import Grid
-from dab.benchmark.results.published import CIFAR10_C
+from dab.benchmark.results.published import CIFAR10_C, PROTOCOLS
 from dab.data.corruptions import CORRUPTIONS, HELD_OUT
 from dab.utils.registry import Registry
 from dab.utils.text import summary
@@ -37,6 +37,7 @@ CHOSEN = {
 WEATHER = ("fog", "snow", "frost", "brightness", "motion_blur", "contrast")
 
 CAPACITIES = (64, 256, 1024, 4096)
+PAPER_DATA = ("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109")
 PAPER_METHODS = ("tent", "cotta", "adacontrast", "eata", "sar", "rotta")
 TRAINED_METHODS = (*PAPER_METHODS, "note", "roid", "dab")
 TUNED_METHODS = (*TRAINED_METHODS, "cmf")  # by learning rate
@@ -202,14 +203,17 @@ def paper() -> Grid:
 
     The paper does not say how often NOTE updates a memory of more than 64 images.
     """
-    alike = [Method(name) for name in PAPER_METHODS]
     note = [Method("note", {"capacity": m, "update_every": m}) for m in CAPACITIES]
+    methods: dict[str | tuple[str, str], list[Method]] = {}
+    for data in PAPER_DATA:
+        options = PROTOCOLS[data.replace("-", "_")].options
+        alike = [Method(name, options.get(name, {})) for name in PAPER_METHODS]
+        sizes = Method.each("dab", capacity=CAPACITIES)
+        methods[data, "continual"] = [*alike, Method("note"), *sizes[:2]]
+        methods[data, "correlated"] = [*alike, *note, *sizes]
     return Grid(
-        {
-            "continual": [*alike, Method("note"), *Method.each("dab", capacity=[64, 256])],
-            "correlated": [*alike, *note, *Method.each("dab", capacity=CAPACITIES)],
-        },
-        data=("imagenet-c", "imagenet-r", "imagenet-sketch", "imagenet-d109"),
+        methods,
+        data=PAPER_DATA,
         settings=("continual", "correlated"),
         seeds=(0, 1, 2, 3, 4),
     )

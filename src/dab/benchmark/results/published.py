@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dab.benchmark.results.result import Result
     from dab.benchmark.tasks.task import Task
 
-__all__ = ["CIFAR10_C", "STAR", "Protocol", "Published", "column", "published"]
+__all__ = ["CIFAR10_C", "PROTOCOLS", "STAR", "Protocol", "Published", "column", "published"]
 __all__ += ["source_mismatch"]
 
 STAR = "*: not in the paper, from its authors' benchmark."
@@ -47,13 +47,16 @@ CIFAR10_C = Protocol(
     },
 )
 
-IMAGENET = Protocol(options={"lame": {"affinity": "rbf"}})
+IMAGENET_C = Protocol(options={"lame": {"affinity": "rbf"}})
+
+# The images of ImageNet-C are cropped already, so AdaContrast crops only those of the others.
+LARGER = Protocol(options={**IMAGENET_C.options, "adacontrast": {"crop": True}})
 
 PROTOCOLS = {
-    "imagenet_c": IMAGENET,
-    "imagenet_r": IMAGENET,
-    "imagenet_sketch": IMAGENET,
-    "imagenet_d109": IMAGENET,
+    "imagenet_c": IMAGENET_C,
+    "imagenet_r": LARGER,
+    "imagenet_sketch": LARGER,
+    "imagenet_d109": LARGER,
     "cifar10_c": CIFAR10_C,
 }
 
