@@ -265,29 +265,6 @@ def test_the_peak_of_memory_is_that_since_the_restart():
     assert after < high - 200
 
 
-KEPT = """
-import numpy as np, psutil
-from dab.benchmark.running import memory
-resident = lambda: psutil.Process().memory_info().rss >> 20
-kept = memory.keep_freed()
-before = resident()
-block = np.ones(300 << 20, np.uint8)
-del block
-freed = resident()
-memory.restart_peak()
-print(int(kept), before, freed, resident())
-"""
-
-
-def test_freed_memory_is_kept_until_the_peak_restarts():
-    printed = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, check=True).stdout
-    kept, before, freed, returned = map(int, printed.split())
-    if not kept:
-        pytest.skip("another allocator than glibc's")
-    assert freed > before + 250
-    assert returned < before + 50
-
-
 def test_images_made_ahead_by_a_worker_give_the_same_numbers(tmp_path):
     for name, workers in (("ahead", None), ("in turn", 0)):
         folder = tmp_path / name

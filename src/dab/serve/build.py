@@ -18,6 +18,7 @@ from dab.models.loading import load_model
 from dab.serve.app import Served, application
 from dab.serve.limits import Limits
 from dab.serve.service import Service
+from dab.utils import allocator
 from dab.utils.text import assignments
 
 __all__ = ["Plan", "build", "create"]
@@ -84,6 +85,7 @@ def create(plan: Plan, folder: str | Shelf | None) -> tuple[Fleet, Served]:
             f"a batch may have {images} streams, but only {in_memory} stay in memory: keep "
             "more, or make batches smaller"
         )
+    allocator.keep_freed()  # a server's passes are all alike
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     net, transform, card = load_model(plan.model)
