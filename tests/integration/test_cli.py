@@ -208,6 +208,9 @@ def test_run_and_bench_have_the_same_defaults(monkeypatch):
         ("run mine --import mine.py", "cannot import mine.py: no such file"),
         ("run mine --import no_such_module", "cannot import no_such_module: No module named"),
         ("bench --suite dmeo", "unknown suite 'dmeo'; did you mean 'demo'? available: "),
+        ("bench --suite demo --only tnet", "unknown method of this grid 'tnet'; did you mean 'tent"),
+        ("bench --only tent", "--only takes methods from a suite"),
+        ("bench --suite demo --only tent --method dab", "--only takes methods from a suite"),
         ("bench --method sra", "unknown method 'sra'; did you mean 'sar'? available: "),
         ("bench --method sar --engine locla", "unknown engine 'locla'; did you mean 'local'? "),
         ("bench --data tiny --log wnadb", "unknown logger 'wnadb'; did you mean 'wandb'? "),
@@ -317,6 +320,12 @@ def test_bench_runs_a_grid(capsys):
     assert "contr" not in captured.out  # no --domains
     assert main([*command, "--domains"]) == 0
     assert "contr" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["cifar10-c-published", "paper"])
+def test_a_part_of_a_suite_keeps_the_options_of_the_suite(name):
+    whole = [cell for cell in suite(name).cells() if cell.method in ("source", "eata", "rotta")]
+    assert grid("--suite", name, "--only", "rotta", "eata").cells() == whole
 
 
 @pytest.mark.usefixtures("tiny")

@@ -14,7 +14,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -154,13 +154,25 @@ class Grid:
                     f"the grid has no methods for {setting} on {data}, only for: {', '.join(known)}"
                 )
             chosen = chosen[places[0]]
-        if isinstance(chosen, str | Method):
-            chosen = [chosen]
-        methods: list[Method] = []
-        for method in chosen:
-            methods += parse_method(method) if isinstance(method, str) else [Method(*method)]
         source = Method("source")
-        return [source, *(method for method in methods if method != source)]
+        return [source, *(method for method in _parsed(chosen) if method != source)]
+
+    def only(self, *names: str) -> Grid:
+        """The grid with the methods of these names alone, in all their variants.
+
+        >>> Grid(["tent lr=1e-3", "dab", "dab capacity=256"]).only("tent").methods
+        [Method(name='tent', options={'lr': 0.001})]
+        """
+        if isinstance(self.methods, Mapping):
+            methods = {place: _parsed(of) for place, of in self.methods.items()}
+        else:
+            methods = {"": _parsed(self.methods)}
+        known = sorted({method.name for of in methods.values() for method in of})
+        for name in names:
+            if name not in known:
+                raise ValueError(unknown("method of this grid", name, known))
+        kept = {place: [one for one in of if one.name in names] for place, of in methods.items()}
+        return replace(self, methods=kept if isinstance(self.methods, Mapping) else kept[""])
 
     def recipes(self) -> dict[str, TaskRecipe]:
         """How to make the task of each data set, with those of the options that it takes."""
@@ -208,6 +220,13 @@ class Grid:
             )
             for cell in self.cells()
         ]
+
+
+def _parsed(methods: Methods) -> list[Method]:
+    parsed: list[Method] = []
+    for method in [methods] if isinstance(methods, str | Method) else methods:
+        parsed += parse_method(method) if isinstance(method, str) else [Method(*method)]
+    return parsed
 
 
 def _setting(setting: str | Setting) -> Setting:

@@ -30,6 +30,7 @@ __all__ = ["add", "chosen_grid", "main"]
 EXAMPLES = """examples:
   dab bench                                             a first comparison, in about a minute
   dab bench --suite demo
+  dab bench --suite glyphs --only tent dab              two methods of a suite
   dab bench --method tent --method "dab capacity=64,256,1024" \\
       --setting continual correlated --seeds 0 1 2 --samples 1000
   dab bench --data cifar10 --method "tent lr=1e-4,1e-3" --corruptions held-out
@@ -51,8 +52,14 @@ def add(commands: Commands) -> None:
         "--method",
         action="append",
         metavar='"NAME OPTION=VALUE,VALUE ..."',
-        help="a method, with one or several values per option; may be repeated. The source model "
-        "is always included",
+        help="a method, with one or several values per option; may be repeated, and replaces all "
+        "methods of a suite. The source model is always included",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="of the methods of the suite, only these, with the options that the suite gives them",
     )
     parser.add_argument("--data", nargs="+", help=f"data sets {DATA_HELP}")
     parser.add_argument("--setting", nargs="+", help=SETTING_HELP)
@@ -137,7 +144,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 def is_bare(chosen: argparse.Namespace) -> bool:
     """Whether nothing says what to compare."""
-    return chosen.method is None and chosen.suite is None and chosen.data is None
+    return not (chosen.method or chosen.suite or chosen.only or chosen.data)
 
 
 def chosen_grid(chosen: argparse.Namespace) -> Grid:
@@ -145,9 +152,13 @@ def chosen_grid(chosen: argparse.Namespace) -> Grid:
     from dab.benchmark import Grid, suite
     from dab.benchmark.tasks import parse_data
 
+    if chosen.only and (chosen.suite is None or chosen.method):
+        raise ValueError("--only takes methods from a suite: it needs --suite, and no --method")
     if chosen.suite is None:
         return changed(Grid(), chosen)
     grid = suite(chosen.suite)
+    if chosen.only:
+        grid = grid.only(*chosen.only)
     own = grid.data_names
     if not {parse_data(text)[0] for text in chosen.data or ()} <= set(own):
         raise ValueError(f"the suite {chosen.suite!r} is for --data {' '.join(own)} only")
