@@ -86,6 +86,19 @@ def test_the_examples_of_the_guide_adapt_save_and_resume(tmp_path, monkeypatch, 
     assert names["model"] is names["adapter"].model
 
 
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs cc on Linux")
+def test_the_answer_to_mkl_of_the_production_guide_is_loaded_first(tmp_path):
+    block = next(found for found in blocks("docs/production.md", "sh") if "mkl_serv" in found)
+    (tmp_path / "app.py").write_text(
+        "import ctypes, torch\n"
+        "matrix = torch.arange(4096.0).view(64, 64)\n"
+        "assert torch.equal(matrix @ torch.eye(64), matrix)\n"
+        "assert ctypes.CDLL(None).mkl_serv_intel_cpu_true() == 1\n"
+    )
+    commands = block.replace("python app.py", f"{shlex.quote(sys.executable)} app.py")
+    subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True)
+
+
 def test_the_example_of_the_production_guide_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = blocks("docs/production.md", "python")
