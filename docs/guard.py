@@ -7,7 +7,6 @@ docs/guard.json. `python docs/guard.py` draws the picture and prints the tables 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-from PIL import Image
+from pictures import save
 
 FILE = Path(__file__).with_suffix(".json")
 PICTURE = FILE.with_name("guard_errors.png")
@@ -164,10 +163,7 @@ def draw(cells: Sequence[Cell]) -> None:
         axes.set_xlabel("points above the source model, without a guard")
         axes.set_ylabel("with a guard")
         axes.legend(frameon=False, loc="upper left")
-        drawn = io.BytesIO()
-        figure.savefig(drawn, dpi=150)
-        plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(128).save(PICTURE, optimize=True)
+        save(figure, PICTURE, colors=128)
 
 
 def main() -> None:

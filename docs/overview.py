@@ -6,14 +6,13 @@ minute on one idle core.
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from PIL import Image
+from pictures import save
 from torch import Tensor
 
 import dab
@@ -105,12 +104,7 @@ def main() -> None:
     axes.set_ylabel(f"error in %, last {WINDOW * BATCH} images")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="lower left", ncols=3)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=160)
-    # Noise does not compress; 64 colors keep the file small.
-    Image.open(drawn).convert("RGB").quantize(64).save(
-        Path(__file__).with_name("overview.png"), optimize=True
-    )
+    save(figure, Path(__file__).with_name("overview.png"), dpi=160, colors=64)
 
 
 if __name__ == "__main__":

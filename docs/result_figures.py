@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from PIL import Image, PngImagePlugin
+from pictures import note, save
 
 from dab.benchmark.results.summary import Row
 from dab.report.palette import COLORS, styles
@@ -21,9 +20,7 @@ from dab.report.palette import COLORS, styles
 if TYPE_CHECKING:
     from results import Pages
 
-FOLDER = Path(__file__).parent
 BENCHMARKS = {"glyphs": "glyphs", "cifar10": "CIFAR-10"}
-TOP = 107  # of the errors that are shown, in % of the source model's; arrows are for higher ones
 DPI = 100
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -43,20 +40,32 @@ def ranks(errors: Mapping[str, float]) -> dict[str, float]:
 
 def draw(pages: Pages, fingerprint: str) -> None:
     with mpl.rc_context(STYLE):
-        _save(_rank_plot(pages), "ranks", fingerprint)
-        _save(_cost_plot(pages), "error_cost", fingerprint)
+        for name, plot in (("ranks", _rank_plot), ("error_cost", _cost_plot)):
+            save(plot(pages), _file(name), dpi=1.5 * DPI, colors=128, note=fingerprint)
+
+
+def shown(name: str) -> str:
+    """The fingerprint of the results that a picture shows."""
+    return note(_file(name))
+
+
+def _file(name: str) -> Path:
+    return Path(__file__).with_name(f"{name}.png")
 
 
 def _streams(pages: Pages) -> dict[tuple[str, str], dict[str, Row]]:
-    """The rows of each benchmark and order that all methods were run on, by name."""
+    """The rows of each benchmark and order, by name: of the methods that were run on all."""
     from results import ORDERS, label
 
     found: dict[tuple[str, str], dict[str, Row]] = {}
     for name in BENCHMARKS:
         for row in pages.rows(name):
             found.setdefault((name, ORDERS[row.setting]), {})[label(row)] = row
-    every = set().union(*found.values())
-    return {stream: rows for stream, rows in found.items() if rows.keys() == every}
+    everywhere = set.intersection(*map(set, found.values()))
+    return {
+        stream: {name: row for name, row in rows.items() if name in everywhere}
+        for stream, rows in found.items()
+    }
 
 
 def _rank_plot(pages: Pages) -> Figure:
@@ -83,31 +92,35 @@ def _rank_plot(pages: Pages) -> Figure:
 
 
 def _cost_plot(pages: Pages) -> Figure:
-    """Error as a share of the source model's against CPU time, mean over the benchmarks."""
+    """Error against CPU time: a row for each benchmark, a column for each order."""
     streams = _streams(pages)
     looks = _looks(streams)
-    figure, panels = plt.subplots(1, 2, figsize=(9.5, 5), dpi=DPI, layout="constrained")
-    for axes, order in zip(panels, ("sorted", "shuffled"), strict=True):
-        chosen = {data: rows for (data, setting), rows in streams.items() if setting == order}
-        points = {}
-        for name in chosen["glyphs"]:
-            cost = fmean(pages.cost(data, rows[name]) for data, rows in chosen.items())
-            share = fmean(100 * rows[name].error / rows["source"].error for rows in chosen.values())
-            if share < TOP:
-                points[name] = cost, share
-                axes.plot(cost, share, "o", ms=7, **looks[name])
-            else:
-                points[f"{name} ({share:.0f} %)"] = cost, TOP
-                axes.plot(cost, TOP, "^", ms=7, clip_on=False, **looks[name])
-        axes.axhline(100, color="#8a8f98", lw=0.8, ls=":")
-        axes.set(xscale="log", title=order, xlim=(0.9, 20))
-        ticks = [1, 2, 4, 8, 16]
-        axes.set_xticks(ticks, [f"x{tick}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_ylim(min(share for _, share in points.values()) - 3, TOP)
+    figure, panels = plt.subplots(2, 2, figsize=(9.5, 9), dpi=DPI, layout="constrained")
+    for row, (data, title) in zip(panels, BENCHMARKS.items(), strict=True):
+        for axes, order in zip(row, ("sorted", "shuffled"), strict=True):
+            rows = streams[data, order]
+            source = rows["source"].error
+            top = 1.07 * source
+            points = {}
+            for name, one in rows.items():
+                cost = pages.cost(data, one)
+                if one.error < top:
+                    points[name] = cost, one.error
+                    axes.plot(cost, one.error, "o", ms=7, **looks[name])
+                else:
+                    points[f"{name}, {one.error:.1f}"] = cost, top
+                    axes.plot(cost, top, "^", ms=7, clip_on=False, **looks[name])
+            axes.axhline(source, color="#8a8f98", lw=0.8, ls=":")
+            axes.set(xscale="log", title=f"{title}, {order}", xlim=(0.9, 20))
+            ticks = [1, 2, 4, 8, 16]
+            axes.set_xticks(ticks, [f"x{tick}" for tick in ticks])
+            axes.minorticks_off()
+            axes.set_ylim(min(error for _, error in points.values()) - 0.03 * source, top)
+            _name(axes, points)
+    for axes in panels[-1]:
         axes.set_xlabel("CPU time, in multiples of the source model's")
-        _name(axes, points)
-    panels[0].set_ylabel("error, in % of the source model's")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("error in %")
     return figure
 
 
@@ -148,21 +161,3 @@ def _looks(streams: Mapping[tuple[str, str], Mapping[str, Row]]) -> dict[str, di
         fill = "white" if style.shape > len(COLORS) else style.light
         looks[name] = {"color": style.light, "markerfacecolor": fill}
     return looks
-
-
-def _save(figure: Figure, name: str, fingerprint: str) -> None:
-    """As a small file that says which results it shows."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=1.5 * DPI)
-    plt.close(figure)
-    note = PngImagePlugin.PngInfo()
-    note.add_text("results", fingerprint)
-    picture = Image.open(drawn).convert("RGB").quantize(128)
-    picture.save(FOLDER / f"{name}.png", optimize=True, pnginfo=note)
-
-
-def shown(name: str) -> str:
-    """The fingerprint of the results that a picture shows."""
-    with Image.open(FOLDER / f"{name}.png") as picture:
-        found: str = picture.info["results"]
-    return found

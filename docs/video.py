@@ -8,7 +8,6 @@ picture are of a synthetic track, because those of GTSRB cannot be shipped.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +17,8 @@ from typing import Any
 import cv2
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
+from pictures import save
 
 from dab.benchmark.results.result import results
 from dab.benchmark.suites import WEATHER
@@ -77,10 +75,8 @@ def number(values: Sequence[float]) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """Errors of frames and tracks, in batches and one frame at a time, best first."""
-    whole = max(row["frames"] for row in rows)
     by_size = {
-        size: {r["method"]: r for r in rows if (r["batch_size"], r["frames"]) == (size, whole)}
-        for size in (64, 1)
+        size: {row["method"]: row for row in rows if row["batch_size"] == size} for size in (64, 1)
     }
     lines = [
         "| method | frames | tracks | frames, one at a time | tracks, one at a time |",
@@ -100,13 +96,8 @@ def table(rows: Sequence[Row]) -> str:
 def weather_table(rows: Sequence[Row], methods: Sequence[str] = DRAWN) -> str:
     """Errors of frames by weather, in batches."""
     lines = [f"| method | {' | '.join(WEATHER)} |", f"|---|{'---:|' * len(WEATHER)}"]
-    whole = max(row["frames"] for row in rows)
     for method in methods:
-        (row,) = (
-            row
-            for row in rows
-            if (row["method"], row["batch_size"], row["frames"]) == (method, 64, whole)
-        )
+        (row,) = (r for r in rows if (r["method"], r["batch_size"]) == (method, 64))
         errors = (f"{row['by_weather'][weather]:.1f}" for weather in WEATHER)
         lines.append(f"| `{method}` | {' | '.join(errors)} |")
     return "\n".join(lines)
@@ -136,18 +127,16 @@ def draw_frames(file: Path) -> None:
         name = weather.replace("_", " ")
         row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     figure.suptitle("severity", fontsize=9)
-    save(figure, file)
+    save(figure, file, dpi=120)
 
 
 def draw_errors(rows: Sequence[Row], file: Path) -> None:
     """Error over the drive, batches of 64."""
-    whole = max(row["frames"] for row in rows)
+    rows = [row for row in rows if row["method"] in DRAWN and row["batch_size"] == 64]
     style = styles(name.split()[0] for name in DRAWN)
     figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
     highest = 0.0
     for row in rows:
-        if row["method"] not in DRAWN or (row["batch_size"], row["frames"]) != (64, whole):
-            continue
         windows = len(row["windows"])
         size = max(1, windows // SMOOTH)
         smooth = np.convolve(row["windows"], np.ones(size) / size, "valid")
@@ -161,18 +150,12 @@ def draw_errors(rows: Sequence[Row], file: Path) -> None:
         middle, name = (place + 0.5) / len(WEATHER), weather.replace("_", " ")
         axes.text(middle, 1.02, name, ha="center", transform=axes.transAxes)
     # The legend is above the curves.
-    axes.set(xlim=(0, 1), ylim=(0, 1.2 * highest), xticks=[], xlabel=f"the drive: {whole:,} frames")
+    axes.set(xlim=(0, 1), ylim=(0, 1.2 * highest), xticks=[])
+    axes.set_xlabel(f"the drive: {rows[0]['frames']:,} frames")
     axes.set_ylabel("error in %")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, ncols=len(DRAWN), loc="upper center")
-    save(figure, file)
-
-
-def save(figure: Figure, file: Path) -> None:
-    """Writes a picture with 256 colors: noise does not compress."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=120)
-    Image.open(drawn).convert("RGB").quantize(256).save(file, optimize=True)
+    save(figure, file, dpi=120)
 
 
 def main() -> None:
