@@ -62,7 +62,9 @@ def execute(
 
     from dab.benchmark import run_grid
     from dab.benchmark.results import tables
+    from dab.utils import allocator
 
+    allocator.keep_freed()
     found = run_grid(
         grid,
         chosen.out,

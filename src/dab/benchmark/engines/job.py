@@ -21,6 +21,7 @@ from dab.benchmark.tasks.registry import TaskRecipe
 from dab.benchmark.tasks.task import Task
 from dab.registry import asks_for, create
 from dab.streams import Stream
+from dab.utils import allocator
 from dab.utils.files import Location
 from dab.utils.imports import import_own
 
@@ -113,7 +114,8 @@ def outcome(job: Job, watch: Watch = lambda cell, seen, samples: None) -> Failur
 
 
 def work(job: Job) -> Failure | None:
-    """The outcome of a job in a process that has imported nothing yet."""
+    """The outcome of a job in a process of its own, which has imported nothing yet."""
+    allocator.keep_freed()
     try:
         for module in job.imports:
             _imported(module)

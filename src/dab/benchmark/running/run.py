@@ -36,7 +36,7 @@ from dab.data.images import Images
 from dab.outputs.output import OUTPUTS
 from dab.registry import asks_for
 from dab.streams import Batch, Shard, Stream
-from dab.utils import allocator, files
+from dab.utils import files
 from dab.utils.files import Location
 from dab.utils.fingerprint import fingerprint
 
@@ -110,7 +110,6 @@ def run(
         files.remove_unfinished(folder)
         if workers is None:
             workers = 0 if stream.ready else cell.compute.readers
-        allocator.keep_freed()
         with cell.compute.threading():
             started = _Run(cell, task, stream, card, folder)
             return started.finish(workers, checkpoint_every, watch, loggers)
