@@ -328,6 +328,25 @@ def test_a_part_of_a_suite_keeps_the_options_of_the_suite(name):
     assert grid("--suite", name, "--only", "rotta", "eata").cells() == whole
 
 
+def test_the_source_model_is_a_part_of_every_suite():
+    (cell,) = grid("--suite", "demo", "--only", "source").cells()
+    assert cell.is_source
+    with_markov = grid("--suite", "cifar10-c-ours", "--only", "source").cells()
+    assert [cell.options for cell in with_markov] == [{}, {"output": "markov"}]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_part_of_a_suite_has_tables_of_its_own():
+    with SUITES.scope():
+        register_suite("small")(small)
+        command = ["bench", "--suite", "small", *HERE]
+        assert main(command) == 0
+        whole = Path("results/small.md").read_text()
+        assert main([*command, "--only", "source"]) == 0
+    assert Path("results/small.md").read_text() == whole
+    assert Path("results/small-source.md").exists()
+
+
 @pytest.mark.usefixtures("tiny")
 def test_options_replace_those_of_a_suite():
     with SUITES.scope():

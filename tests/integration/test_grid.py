@@ -136,6 +136,8 @@ def test_pieces_of_a_stream_are_cells_of_their_own():
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"partial": True}, "--partial does not apply to glyphs"),
         ({"methods": {"mixed": ["tent"]}}, "the grid has no methods for correlated on glyphs"),
+        ({"methods": {("glyphz", "correlated"): ["tent"]}}, "unknown data 'glyphz'; did you mean"),
+        ({"methods": {"correlatd": ["tent"]}}, "unknown setting 'correlatd'; did you mean"),
     ],
 )
 def test_all_of_a_grid_is_checked_when_it_is_made(fields, culprit):

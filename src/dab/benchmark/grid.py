@@ -112,6 +112,7 @@ class Grid:
         if self.samples is not None and self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
         self.recipes()
+        self._check_places()
         self.cells()
 
     @property
@@ -142,6 +143,14 @@ class Grid:
             for shard in shards
         ]
 
+    def _check_places(self) -> None:
+        """Pairs of methods of their own must be of data sets and settings that exist."""
+        for place in self.methods if isinstance(self.methods, Mapping) else ():
+            data, setting = ("", place) if isinstance(place, str) else place
+            Setting.parse(setting)
+            if data:
+                task_factory(data)
+
     def _methods(self, data: str, setting: Setting) -> list[Method]:
         chosen = self.methods
         if isinstance(chosen, Mapping):
@@ -160,6 +169,8 @@ class Grid:
     def only(self, *names: str) -> Grid:
         """The grid with the methods of these names alone, in all their variants.
 
+        The source model stays; naming it adds those of its variants that the grid has.
+
         >>> Grid(["tent lr=1e-3", "dab", "dab capacity=256"]).only("tent").methods
         [Method(name='tent', options={'lr': 0.001})]
         """
@@ -167,7 +178,7 @@ class Grid:
             methods = {place: _parsed(of) for place, of in self.methods.items()}
         else:
             methods = {"": _parsed(self.methods)}
-        known = sorted({method.name for of in methods.values() for method in of})
+        known = sorted({"source"}.union(method.name for of in methods.values() for method in of))
         for name in names:
             if name not in known:
                 raise ValueError(unknown("method of this grid", name, known))

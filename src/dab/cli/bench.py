@@ -39,7 +39,7 @@ EXAMPLES = """examples:
 
 `dab suites` lists the suites. Finished runs are not repeated, and interrupted ones resume. Tables
 are printed, and written next to the results as table.md, table.csv and table.json, or under the
-suite's name.
+names of the suite and of the methods that --only takes from it.
 """
 
 FIRST = "quick"  # the suite that a bare `dab bench` runs
@@ -133,7 +133,7 @@ def main(chosen: argparse.Namespace) -> int:
         grid,
         chosen,
         domains=chosen.domains,
-        name=chosen.suite or "table",
+        name="-".join([chosen.suite or "table", *(chosen.only or ())]),
         engine=chosen.engine,
         jobs=chosen.jobs,
         address=chosen.address,
