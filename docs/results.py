@@ -6,7 +6,7 @@
 docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
 them, with the command, date and commit. `add` stores all finished runs of a folder. A row replaces
 those whose seeds it has, and is averaged with rows of other seeds: add seeds only to a method that
-has not changed since, in the same precision. The texts are docs/results/results.md.in and
+has not changed since. The texts are docs/results/results.md.in and
 README.md.in, in which {{...}} stands for a table or a number: see the functions of `Pages`. A test
 renders them again, so numbers and text agree.
 """
@@ -112,11 +112,7 @@ class Stored:
 
         def is_current(row: Mapping[str, Any]) -> bool:
             other = new.get(_identity(row))
-            if other is None or _is_source(row):
-                return True
-            if not _share_seeds(row, other):
-                if _read_row(row).precision != other.precision:
-                    raise ValueError(f"{row['method']} on {row['setting']}: another precision")
+            if other is None or _is_source(row) or not _share_seeds(row, other):
                 return True
             if not set(row["seeds"]) <= set(other.seeds):
                 raise ValueError(
@@ -145,12 +141,26 @@ class Stored:
 def _made(command: str) -> dict[str, str]:
     """How and when results were made.
 
-    The commit is the last that may have changed a number: not one of pages, tables or suites.
+    The commit is the last that may have changed a number: not one of pages, tables or servers.
     """
-    code = ["src/dab", *(f":!src/dab/{part}" for part in ("benchmark", "report", "cli"))]
+    others = ("benchmark", "report", "cli", "serve", "fleet", "testing")
+    code = ["src/dab", *(f":!src/dab/{part}" for part in others)]
     git = ["git", "log", "-1", "--format=%h", "--", *code]
     commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return {"command": command, "date": str(date.today()), "commit": commit}
+
+
+def _check_comparable(rows: Sequence[Row]) -> None:
+    """Refuse runs in half precision, and runs without one of the source model beside them."""
+    for row in rows:
+        if row.precision != "fp32":
+            raise ValueError(f"{row.method} on {row.setting}: the pages show full precision only")
+    places = {(row.data, row.setting) for row in rows}
+    for data, setting in places - {(row.data, row.setting) for row in rows if key(row) == "source"}:
+        raise ValueError(
+            f"no run of the source model on {data}, {setting} in the folder: costs are multiples "
+            "of its time on the same machine"
+        )
 
 
 def _check_same_stream(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -262,10 +272,7 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _errors(rows: Iterable[Row]) -> dict[str, str]:
-    """The errors of one column by key.
-
-    The best is bold, an arrow is worse than the source, a dagger is of half precision.
-    """
+    """The errors of one column by key: the best is bold, an arrow is worse than the source."""
     rows = list(rows)
     best = min((round(row.error, 1) for row in rows), default=0.0)
     found: dict[str, str] = {}
@@ -274,7 +281,6 @@ def _errors(rows: Iterable[Row]) -> dict[str, str]:
             raise ValueError(f"two rows are called {key(row)!r}: {row}")
         text = f"{row.error:.1f}" + ("" if row.deviation is None else f" ± {row.deviation:.1f}")
         text = f"**{text}**" if round(row.error, 1) == best else text
-        text += "†" * (row.precision != "fp32")
         found[key(row)] = f"{text} ↑" if row.worse_than_source else text
     return found
 
@@ -391,6 +397,11 @@ class Pages:
         """The published error of ViT-B/16 on ImageNet-C: {{paper sorted dab:64}}."""
         (setting,) = (setting for setting, name in ORDERS.items() if name == order)
         return str(_published(setting, which, "imagenet_c") or "")
+
+    def dates(self) -> str:
+        """The first and last day of all results."""
+        days = {batch["date"] for name in BENCHMARKS for batch in self._stored(name).batches}
+        return " to ".join(sorted({min(days), max(days)}))
 
     def facts(self, name: str) -> str:
         """Seeds, dates and commits of a benchmark."""
@@ -540,6 +551,7 @@ def store(name: str, folder: Path, command: str) -> None:
         content = {**_made(command), "errors": measured_rates(rows)}
         (STORE / RATES).write_text(json.dumps(content, indent=1) + "\n")
         return
+    _check_comparable(rows)
     stored = Stored.read(name) if (STORE / f"{name}.json").exists() else Stored([])
     stored.add(json.loads(tables.to_json(rows)), command).write(name)
 

@@ -74,14 +74,14 @@ def test_a_page_shows_the_stored_results(page, file):
     )
 
 
-def test_the_pages_ask_for_every_number_that_is_stored(page):
+def test_the_pages_use_every_file_of_results(page):
     text = (page.STORE / "results.md.in").read_text()
     used = set(re.findall(r"\{\{\w+ ([\w-]+)", text))
     used |= {"learning-rates"} if "{{rates}}" in text else set()
     assert {path.stem for path in page.STORE.glob("*.json")} <= used
 
 
-def test_every_commit_that_the_pages_name_exists(page):
+def test_every_commit_of_the_results_exists(page):
     def git(*words: str) -> str:
         found = subprocess.run(["git", *words], cwd=page.ROOT, capture_output=True, text=True)
         return found.stdout.strip()
@@ -197,15 +197,29 @@ def test_rows_that_share_a_seed_are_replaced(page, store):
     assert methods == [["source", "source", "dab", "source"], ["tent"]]
 
 
-def test_half_precision_is_marked_and_never_averaged_with_full(page, store):
-    stored = page.Stored.read("glyphs").add([row("cotta", 20.0, precision="bf16")], "dab bench")
-    stored.write("glyphs")
-    assert "| CoTTA | 20.0† |  | 1.0 |" in page.Pages().table("glyphs").splitlines()
-    with pytest.raises(ValueError, match="cotta on correlated: another precision"):
-        stored.add([row("cotta", 21.0, seeds=[1])], "dab bench")
-    in_full = stored.add([row("cotta", 21.0)], "dab bench")
-    (cotta,) = (found for found in in_full.rows if found.method == "cotta")
-    assert (cotta.error, cotta.precision) == (21.0, "fp32")
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([row("cotta", 20.0, precision="bf16")], "cotta on correlated: the pages show full"),
+        (
+            [row("source", 40.0), row("cotta", 20.0, setting="continual")],
+            "no run of the source model on glyphs, continual",
+        ),
+        (
+            [row("source", 30.0, options={"output": "markov"}), row("cotta", 20.0)],
+            "no run of the source model on glyphs, correlated",
+        ),
+    ],
+)
+def test_a_folder_of_runs_that_cannot_be_compared_is_refused(
+    page, store, monkeypatch, rows, message
+):
+    before = (store / "glyphs.json").read_text()
+    monkeypatch.setattr(page, "finished_runs", lambda folder: rows)
+    monkeypatch.setattr(page, "summarize", lambda runs: [Row(**one) for one in runs])
+    with pytest.raises(ValueError, match=message):
+        page.store("glyphs", store, "dab bench")
+    assert (store / "glyphs.json").read_text() == before
 
 
 def test_no_seed_is_lost(page, store):
@@ -276,6 +290,19 @@ def test_held_out_errors_are_means_of_both_orders(page):
     }
     with pytest.raises(ValueError, match=r"glyphs, tent, rate x0\.25: 1 orders instead of 2"):
         page.measured_rates(both[:5])
+
+
+def test_the_pictures_show_the_methods_that_were_run_on_all_streams(page, store):
+    import result_figures
+
+    rows = [row(method, 40.0, data="cifar10") for method in ("source", "tent", "roid")]
+    page.Stored([]).add(rows, "dab bench").write("cifar10")
+    shuffled = [row("tent", 39.0, setting="continual", source_error=39.0)]
+    page.Stored.read("glyphs").add(shuffled, "dab bench").write("glyphs")
+    streams = result_figures._streams(page.Pages())
+    orders = [("cifar10", "sorted"), ("glyphs", "shuffled"), ("glyphs", "sorted")]
+    assert sorted(streams) == orders
+    assert {tuple(sorted(rows)) for rows in streams.values()} == {("TENT", "source")}
 
 
 def test_equal_errors_share_a_rank(page):
