@@ -328,6 +328,19 @@ def test_the_tables_of_the_video_guide_are_those_of_the_stored_results(monkeypat
     }
 
 
+def test_every_commit_of_the_results_exists():
+    def git(*words: str) -> str:
+        found = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+        return found.stdout.strip()
+
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("no whole repository")
+    stored = [json.loads(path.read_text()) for path in ROOT.glob("docs/results/*.json")]
+    batches = [one for of in stored for one in (of if isinstance(of, list) else [of])]
+    for commit in {batch["commit"] for batch in batches}:
+        assert git("cat-file", "-t", commit) == "commit", commit
+
+
 def test_the_tables_of_the_guard_are_those_of_the_stored_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     guard = runpy.run_path(str(ROOT / "docs/guard.py"))

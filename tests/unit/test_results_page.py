@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from statistics import fmean, stdev
 from types import ModuleType
@@ -79,19 +78,6 @@ def test_the_pages_use_every_file_of_results(page):
     used = set(re.findall(r"\{\{\w+ ([\w-]+)", text))
     used |= {"learning-rates"} if "{{rates}}" in text else set()
     assert {path.stem for path in page.STORE.glob("*.json")} <= used
-
-
-def test_every_commit_of_the_results_exists(page):
-    def git(*words: str) -> str:
-        found = subprocess.run(["git", *words], cwd=page.ROOT, capture_output=True, text=True)
-        return found.stdout.strip()
-
-    if git("rev-parse", "--is-shallow-repository") != "false":
-        pytest.skip("no whole repository")
-    stored = [json.loads(path.read_text()) for path in page.STORE.glob("*.json")]
-    batches = [one for of in stored for one in (of if isinstance(of, list) else [of])]
-    for commit in {batch["commit"] for batch in batches}:
-        assert git("cat-file", "-t", commit) == "commit", commit
 
 
 @pytest.mark.parametrize("name", ["ranks", "error_cost"])
