@@ -25,10 +25,12 @@ from tests.support.slow.cotta import SlowCoTTA, compare
     augmentations=st.integers(1, 4),
     teacher=st.sampled_from([0.0, 0.6, 0.999]),
     restore=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+    symmetric=st.booleans(),
     lr=st.sampled_from([0.01, 0.03]),
     momentum=st.sampled_from([0.5, 0.9]),
 )
-@example(seed=5, augmentations=3, teacher=0.9, restore=0.05, lr=0.03, momentum=0.9)
+@example(seed=5, augmentations=3, teacher=0.9, restore=0.05, symmetric=True, lr=0.03, momentum=0.9)
+@example(seed=5, augmentations=3, teacher=0.9, restore=0.05, symmetric=False, lr=0.03, momentum=0.9)
 def test_every_call_equals_the_twin(kind, seed, **options):
     batches = stream((6, 1, 8, 3, 1, 4), seed=seed, dtype=torch.float64)
     model = net(kind).double().eval()

@@ -36,6 +36,9 @@ class CoTTA(Adapter):
         gate: mean confidence below which the source model counts as unsure.
         teacher: how much of itself the teacher keeps in an update.
         restore: probability with which each weight is reset to its source value.
+        symmetric: whether the loss is the mean of both cross entropies between teacher and student,
+            as in the authors' code for ImageNet. In the paper and in their code for CIFAR, it is
+            that of the student alone.
         **common: options that methods share; see `dab.common.Training`.
     """
 
@@ -56,11 +59,12 @@ class CoTTA(Adapter):
         gate: Share = 0.1,
         teacher: Share = 0.999,
         restore: Share = 0.001,
+        symmetric: bool = True,
         **common: Unpack[Training],
     ) -> None:
         super().__init__(model, **common)
         self.augmentations, self.gate = augmentations, gate
-        self.teacher, self.restore = teacher, restore
+        self.teacher, self.restore, self.symmetric = teacher, restore, symmetric
 
     def begin(self, classes: int) -> Memory:
         return Memory(Teacher(self.trained))
@@ -82,7 +86,10 @@ class CoTTA(Adapter):
             ).mean(dim=0)
         with torch.enable_grad():
             student = self.run(images)
-            loss = (cross_entropy(logits, student) + cross_entropy(student, logits)).mean() / 2
+            losses = cross_entropy(logits, student)
+            if self.symmetric:
+                losses = (losses + cross_entropy(student, logits)) / 2
+            loss = losses.mean()
         if self.learn(loss):
             teacher.follow(self.teacher)
             self.trained.restore_some(self.restore, self.generator)

@@ -25,13 +25,14 @@ class SlowCoTTA:
         gate: float = 0.1,
         teacher: float = 0.999,
         restore: float = 0.001,
+        symmetric: bool = True,
         lr: float = 0.01,
         momentum: float = 0.9,
         seed: int = 0,
     ) -> None:
         self.student, self.teacher, self.anchor = (copy.deepcopy(model).eval() for _ in range(3))
         self.augmentations, self.gate, self.keep = augmentations, gate, teacher
-        self.restore = restore
+        self.restore, self.symmetric = restore, symmetric
         self.optimizer = SGD(lr, momentum)
         self.generator = torch.Generator().manual_seed(seed)
         self.gated: list[bool] = []
@@ -51,9 +52,12 @@ class SlowCoTTA:
         answer = answer.detach()
         loss = torch.zeros((), dtype=torch.float64)
         for z_teacher, z_student in zip(answer, self.student(images), strict=True):
-            both = soft_cross_entropy(z_teacher, z_student)
-            both = both + soft_cross_entropy(z_student, z_teacher)
-            loss = loss + both / 2 / n
+            if self.symmetric:
+                both = soft_cross_entropy(z_teacher, z_student)
+                both = both + soft_cross_entropy(z_student, z_teacher)
+                loss = loss + both / 2 / n
+            else:
+                loss = loss + soft_cross_entropy(z_teacher, z_student) / n
         self.loss = loss.item()
         self.optimizer.step(list(self.student.parameters()), loss)
         move_toward(self.teacher, self.student, self.keep)

@@ -41,7 +41,7 @@ CIFAR10_C = Protocol(
     options={
         "tent": _ADAM,
         "eata": {**_ADAM, "fisher_weight": 1.0, "margin": 0.4, "batch_size": 200},
-        "cotta": {**_ADAM, "restore": 0.01, "gate": 0.92},
+        "cotta": {**_ADAM, "restore": 0.01, "gate": 0.92, "symmetric": False},
         "lame": {"affinity": "rbf"},
         "roid": _ADAM,
     },
