@@ -47,6 +47,7 @@ NONSENSE: dict[str, list[Any]] = {
     "trust_fully": [*NUMBERS, 0, 0.01],
     "episodic": [1, 0, "x", None, [], 0.5],
     "crop": [1, 0, "x", None, [], 0.5],
+    "symmetric": [1, 0, "x", None, [], 0.5],
     "seed": [math.nan, -1, 2**64, 1.0, "x", None, [], True],
     "admission": ["x", "", 1, math.nan, [], True],
     "trigger": ["x", "", None, 1, math.nan, [], True],
