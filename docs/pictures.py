@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
-__all__ = ["note", "save"]
+__all__ = ["read_note", "save"]
 
 
 def save(
@@ -25,7 +25,7 @@ def save(
     picture.save(file, optimize=True, pnginfo=text if note else None)
 
 
-def note(file: Path) -> str:
+def read_note(file: Path) -> str:
     """The note in a picture that `save` wrote."""
     with Image.open(file) as picture:
         return str(picture.info.get("note", ""))

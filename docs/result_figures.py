@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from pictures import note, save
+from pictures import read_note, save
 
 from dab.benchmark.results.summary import Row
 from dab.report.palette import COLORS, styles
@@ -46,7 +46,7 @@ def draw(pages: Pages, fingerprint: str) -> None:
 
 def shown(name: str) -> str:
     """The fingerprint of the results that a picture shows."""
-    return note(_file(name))
+    return read_note(_file(name))
 
 
 def _file(name: str) -> Path:

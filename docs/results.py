@@ -6,9 +6,9 @@
 docs/results/*.json are the results: a row for each method and stream, as `dab bench` summarizes
 them, with the command, date and commit. `add` stores all finished runs of a folder. A row replaces
 those whose seeds it has, and is averaged with rows of other seeds: add seeds only to a method that
-has not changed since. The texts are docs/results/results.md.in and
-README.md.in, in which {{...}} stands for a table or a number: see the functions of `Pages`. A test
-renders them again, so numbers and text agree.
+has not changed since. The texts are docs/results/results.md.in and README.md.in, in which {{...}}
+stands for a table or a number: see the functions of `Pages`. A test renders them again, so numbers
+and text agree.
 """
 
 from __future__ import annotations
