@@ -144,12 +144,12 @@ class Grid:
         ]
 
     def _check_places(self) -> None:
-        """Pairs of methods of their own must be of data sets and settings that exist."""
+        """The data sets and settings that have methods of their own must exist."""
         for place in self.methods if isinstance(self.methods, Mapping) else ():
-            data, setting = ("", place) if isinstance(place, str) else place
+            *data, setting = [place] if isinstance(place, str) else place
             Setting.parse(setting)
-            if data:
-                task_factory(data)
+            for name in data:
+                task_factory(name)
 
     def _methods(self, data: str, setting: Setting) -> list[Method]:
         chosen = self.methods
